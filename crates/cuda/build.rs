@@ -1,4 +1,4 @@
-//! Compiles the kernels: as C++ for the twin, and by nvcc for GPUs.
+//! Compiles the kernels: as C++ for the twin, and with nvcc for GPUs.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(twin)");
@@ -12,14 +12,15 @@ fn main() {
     }
 }
 
-/// Compute capabilities with machine code in the binary, ascending: 8.0's serves 8.6 and 8.9 too.
-/// Of the first and the last there is PTX as well, which drivers compile for those between (10 and
-/// 11) and for what comes later.
-/// `ALARA_CUDA_ARCHS` names others.
+/// Compute capabilities with machine code in the binary, ascending: that for 8.0 also runs on 8.6
+/// and 8.9.
+/// For the first and the last there is also PTX, which drivers compile for those in between (10 and
+/// 11) and for later ones.
+/// `ALARA_CUDA_ARCHS` overrides the list.
 const CAPABILITIES: &str = "75 80 90 120";
 
-/// All kernels, for all capabilities, in one file.
-/// Errors are the compiler's own words.
+/// Compiles all kernels, for all capabilities, into one file.
+/// Passes on the compiler's errors.
 fn gpu() {
     println!("cargo::rerun-if-env-changed=NVCC");
     println!("cargo::rerun-if-env-changed=ALARA_CUDA_ARCHS");
@@ -46,7 +47,7 @@ fn gpu() {
 }
 
 /// Sets `cfg(twin)` if there is a C++ compiler.
-/// Fibers are made with `ucontext`, which Linux has.
+/// Fibers need `ucontext`, which Linux has.
 #[cfg(feature = "twin")]
 fn twin() {
     if std::env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("linux") {
@@ -54,8 +55,8 @@ fn twin() {
     }
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").file("twin/emulate.cpp").opt_level(1).warnings(true);
-    // Jumps between stacks are what fibers are made of; fortified ones refuse them.
-    // No fused multiply-add unless the source says so.
+    // Fibers jump between stacks, which fortified jumps refuse.
+    // No fused multiply-add unless the source uses one explicitly.
     build.flag("-U_FORTIFY_SOURCE").flag("-Wno-unknown-pragmas").flag("-Wno-unused-function");
     build.flag_if_supported("-ffp-contract=off").cargo_warnings(false);
     if build.try_compile("alara_twin").is_ok() {

@@ -1,15 +1,15 @@
-//! Says where the architecture files lie that are embedded, and builds anew when one changes.
-//! And tells the program what it was built from: files of the prefix cache hold numbers that
-//! another build may compute otherwise.
+//! Passes on the folder of the embedded architecture files, and rebuilds when one changes.
+//! Also passes on a hash of the sources: files of the prefix cache hold numbers that another build
+//! may compute differently.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// In a package there are only the first two: there the version stands for all.
+/// A published package only has the first two; there the version represents them all.
 const SOURCES: [&str; 5] = ["src", "Cargo.toml", "../kernels/src", "../text/src", "../../Cargo.lock"];
 
 fn main() {
-    // In the crate of a package; in the tree there is a link, on Windows perhaps no folder.
+    // A published package contains the folder; the source tree has a link, which Windows may lack.
     let models = if Path::new("models/architectures").is_dir() { "models" } else { "../../models" };
     println!("cargo::rustc-env=ALARA_MODELS={models}");
     for data in ["architectures", "every-architecture.yaml"] {

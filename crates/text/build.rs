@@ -1,10 +1,10 @@
-//! Says where the templates and pre-tokenizers lie that are embedded, and builds anew when one
+//! Passes on the folder of the embedded templates and pre-tokenizers, and rebuilds when one of them
 //! changes.
 
 use std::path::Path;
 
 fn main() {
-    // In the crate of a package; in the tree there is a link, on Windows perhaps no folder.
+    // A published package contains the folder; the source tree has a link, which Windows may lack.
     let models = if Path::new("models/templates").is_dir() { "models" } else { "../../models" };
     println!("cargo::rustc-env=ALARA_MODELS={models}");
     for data in ["templates", "pretokenizers.yaml"] {

@@ -1,14 +1,14 @@
-//! Attention over keys and values in blocks, and writing them there.
+//! Attention over keys and values in blocks, and writing to these blocks.
 
 use alara_kernels::{AttentionShape, AttentionSpan, KvFormat};
 
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result, SHARED};
 
-/// Positions of a split: those of few rows are shared out among blocks of threads, at fixed places.
+/// Positions per split: with few rows, positions are divided among thread blocks at fixed offsets.
 const SPLIT: usize = 256;
 
-/// The most rows of a span whose positions are split: of many rows there are blocks enough, and too
+/// The most rows of a span whose positions are split: more rows give enough thread blocks, and too
 /// many partial results.
 const SPLIT_ROWS: usize = 16;
 
@@ -18,7 +18,7 @@ const WARPS: usize = 4;
 /// No partial result; as in `kernels/attend.cu`.
 const NONE: u32 = u32::MAX;
 
-/// How kernels call a format of keys and values.
+/// The name of a format of keys and values in kernels.
 pub(crate) fn kv_name(format: KvFormat) -> &'static str {
     match format {
         KvFormat::F32 => "f32",
@@ -30,17 +30,17 @@ pub(crate) fn kv_name(format: KvFormat) -> &'static str {
 /// An attention over blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttendShape {
-    /// The heads and what they see; values of at most 512 numbers.
+    /// The heads and their window; values have at most 512 numbers.
     pub heads: AttentionShape,
     /// Positions in a block.
     pub block_tokens: usize,
-    /// How keys and values are cached.
+    /// The format of cached keys and values.
     pub kind: KvFormat,
 }
 
 impl AttendShape {
-    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes.
-    /// Of what kernels there are it is the one that leaves least idle.
+    /// Queries per thread block, and pairs of a value's numbers per lane.
+    /// Chooses the available kernel that leaves the fewest lanes idle.
     fn kernel(&self) -> (usize, usize) {
         let AttentionShape { heads, kv_heads, value_width, .. } = self.heads;
         let group = heads / kv_heads;
@@ -51,7 +51,7 @@ impl AttendShape {
         }
     }
 
-    /// Bytes of shared memory: the queries, and afterwards what the warps found.
+    /// Bytes of shared memory: first for the queries, then for the warps' results.
     fn shared(&self) -> usize {
         let (queries, _) = self.kernel();
         let AttentionShape { key_width, value_width, .. } = self.heads;
@@ -74,27 +74,27 @@ impl AttendShape {
     }
 }
 
-/// How the rows of a step are shared out, for layers of one shape.
-/// Made once a step.
+/// How the rows of a step are divided, for layers of one shape.
+/// Computed once per step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttendPlan {
     /// `AttendUnit`s of `kernels/attend.cu`.
     units: Vec<[u32; 8]>,
-    /// `AttendJoin`s of the same.
+    /// `AttendJoin`s of `kernels/attend.cu`.
     joins: Vec<[u32; 4]>,
-    /// The block tables, one after the other.
+    /// The concatenated block tables.
     tables: Vec<u32>,
     /// The slot of every row.
     slots: Vec<u32>,
-    /// Partial results.
+    /// Number of partial results.
     partials: usize,
-    /// Blocks of threads for one unit and key head.
+    /// Thread blocks per unit and key head.
     tiles: usize,
 }
 
 impl AttendPlan {
     /// # Errors
-    /// If no kernel is made for the shape, or a span's block table is too short.
+    /// If there is no kernel for the shape, or a span's block table is too short.
     pub fn new(shape: &AttendShape, spans: &[AttentionSpan]) -> Result<Self> {
         shape.check()?;
         let (queries, _) = shape.kernel();
@@ -119,7 +119,7 @@ impl AttendPlan {
         Ok(plan)
     }
 
-    /// Rows `row..row + rows` of `span`, whose first row is the next that has no slot yet.
+    /// Adds rows `row..row + rows` of `span`, of which the first is the next row without a slot.
     fn add_unit(&mut self, shape: &AttendShape, span: &AttentionSpan, row: usize, rows: usize) {
         let position = span.past + row;
         let first = shape.heads.oldest(position);
@@ -146,15 +146,15 @@ impl AttendPlan {
         self.joins.extend((0..rows).map(join));
     }
 
-    /// Rows of the step.
+    /// Number of rows of the step.
     pub fn rows(&self) -> usize {
         self.slots.len()
     }
 
-    /// Copies it to a device, with memory for partial results.
+    /// Copies the plan to a device, with memory for partial results.
     ///
     /// # Errors
-    /// If there is not enough memory.
+    /// If there isn't enough memory.
     pub fn upload<D: Device>(&self, device: &D, shape: &AttendShape) -> Result<Tables<D::Memory>> {
         let AttendPlan { units, joins, tables, slots, .. } = self;
         let numbers = [units.as_flattened(), joins.as_flattened(), tables, slots].concat();
@@ -173,7 +173,7 @@ impl AttendPlan {
 #[derive(Debug)]
 pub struct Tables<M> {
     numbers: M,
-    /// Units, joins, entries of block tables, slots.
+    /// Numbers of units, joins, block table entries, and slots.
     lens: [usize; 4],
     partials: M,
     partials_len: usize,
@@ -207,7 +207,7 @@ impl<M: Memory> Tables<M> {
 pub struct KvArrays {
     /// The bytes of the numbers: `[slots, heads * width]`.
     pub quants: Array,
-    /// f16 scales, one for 32 numbers; empty unless they are cached so.
+    /// f16 scales, one per 32 numbers; empty for formats without scales.
     pub scales: Array,
 }
 
@@ -221,7 +221,7 @@ impl Field for KvArrays {
 /// Writes `x: [rows, row]` to the slots of the step's rows.
 ///
 /// # Errors
-/// If `x` is not as long, or the device fails.
+/// If `x` has another length, or the device fails.
 pub fn append<D: Device>(
     device: &D,
     kind: KvFormat,
@@ -244,14 +244,14 @@ pub fn append<D: Device>(
     })
 }
 
-/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own
-/// among them.
-/// `q: [T, H * key_width]`, `y: [T, H * value_width]`; `sinks: [H]`, extra scores whose part is
-/// dropped, or empty.
-/// `values` is `keys` where they are within those.
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t attends to,
+/// including its own.
+/// `q: [T, H * key_width]`, `y: [T, H * value_width]`; `sinks: [H]`, extra scores whose share is
+/// discarded, or empty.
+/// `values` equals `keys` if values are part of the keys.
 ///
 /// # Errors
-/// If lengths don't fit the step, or the device fails.
+/// If lengths don't match the step, or the device fails.
 pub fn attend<D: Device>(
     device: &D,
     shape: &AttendShape,

@@ -1,4 +1,4 @@
-//! Attention against the CPU's kernels.
+//! Compares attention with the CPU's kernels.
 
 use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, ThreadPool};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use crate::testing::{assert_close, device, devices, floats, noise, to_floats};
 use crate::twin::{Host, Twin};
 use crate::{Array, AttendPlan, AttendShape, Device, KvArrays, append, attend};
 
-/// Sequences' blocks, in no order and with others' between.
+/// Blocks of sequences, in arbitrary order and interleaved with unused ones.
 fn block_tables(spans: &[(usize, usize)], size: usize) -> (Vec<Vec<u32>>, usize) {
     let counts: Vec<usize> = spans.iter().map(|(past, rows)| (past + rows).div_ceil(size)).collect();
     let total = counts.iter().sum::<usize>() + 2;
@@ -43,7 +43,7 @@ impl Both {
     }
 }
 
-/// Past and rows of sequences; fills the past in one step and holds the next step against the
+/// Takes past and rows of sequences; fills the past in one step and compares the next step with the
 /// CPU's.
 #[track_caller]
 fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
@@ -138,7 +138,7 @@ fn every_kind_and_both_forms() {
         let shape = AttendShape { kind, ..SHAPE };
         check(&shape, &[(0, 5)], false);
         check(&shape, &[(37, 1), (0, 3), (20, 19)], true);
-        // Beyond one and two splits.
+        // More than one and more than two splits.
         check(&shape, &[(300, 1), (520, 3)], true);
     }
 }
@@ -165,7 +165,7 @@ fn values_within_keys() {
 
 #[test]
 fn windows_see_no_farther() {
-    // The last ones are as good as none.
+    // The largest windows have no effect.
     for window in [1, 3, 16, 100, u32::MAX as usize, usize::MAX] {
         let heads = AttentionShape { window: Some(window), ..HEADS };
         let shape = AttendShape { heads, kind: KvFormat::F16, ..SHAPE };
@@ -218,7 +218,7 @@ fn what_is_no_number_is_kept_as_such() {
     assert!(float.is_nan());
 }
 
-/// What the twin is for: it sees what a GPU would not tell.
+/// The twin detects errors that a GPU would not report.
 #[test]
 fn an_index_beyond_its_array_is_told() {
     let twin = Twin::default();

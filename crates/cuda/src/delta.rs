@@ -1,17 +1,17 @@
-//! The gated delta rule with its convolution, over the rows of some sequences.
+//! The gated delta rule with its convolution, over the rows of several sequences.
 
 use alara_kernels::{DeltaForm, DeltaShape};
 
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
-/// Columns of a state that a block of threads takes; as in `kernels/delta.cu`.
+/// Columns of a state per thread block; as in `kernels/delta.cu`.
 const COLUMNS: usize = 32;
 
 /// Rows whose keys and queries are fetched together; as in `kernels/delta.cu`.
 const AHEAD: usize = 8;
 
-/// Rows that the chunked form takes at a time; as in `kernels/delta.cu`.
+/// Rows per chunk in the chunked form; as in `kernels/delta.cu`.
 pub const CHUNK: usize = 16;
 
 impl Field for DeltaShape {
@@ -24,7 +24,7 @@ impl Field for DeltaShape {
     }
 }
 
-/// What a sequence leaves in a layer.
+/// A sequence's state in a layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeltaState {
     /// `[value_heads, key_width, value_width]`
@@ -39,15 +39,15 @@ pub struct DeltaState {
 pub struct DeltaSpan {
     /// The number of rows.
     pub rows: usize,
-    /// What was known before; empty arrays at a sequence's beginning.
+    /// The state before; empty arrays at a sequence's beginning.
     pub before: DeltaState,
-    /// After how many rows, ascending, what is known is written where.
-    /// The last is the span's end.
-    /// Nothing is written to `before`.
+    /// Where to write the state: after how many rows, ascending, and to which memory.
+    /// The last entry is the span's end.
+    /// `before` is not modified.
     pub saves: Vec<(usize, DeltaState)>,
 }
 
-/// What the rule reads.
+/// The inputs of the rule.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaInput {
     /// Before the convolution.
@@ -70,21 +70,21 @@ pub struct DeltaInput {
     pub dt: Array,
 }
 
-/// What the kernel of a form is called, and the bytes of shared memory that it takes for keys of
-/// `width`.
+/// The name of a form's kernel, and the bytes of shared memory that it needs for keys of `width`.
 fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
     match form {
         DeltaForm::Recurrent => ("alara_delta", 4 * 2 * AHEAD * width),
-        // Keys and queries, a number apart; two triangles; rates and decays; what the columns take.
+        // Keys and queries, padded by one number; two triangles; rates and decays; the columns'
+        // inputs.
         DeltaForm::Chunked => ("alara_delta_chunks", 4 * CHUNK * (2 * (width + 1) + 2 * CHUNK + 4 + COLUMNS)),
     }
 }
 
-/// Convolves each sequence's rows and applies the rule to what is known of it.
-/// `y: [T, value_heads * value_width]` Both forms give the same up to rounding.
+/// Convolves each sequence's rows and applies the rule to its state.
+/// `y: [T, value_heads * value_width]`. Both forms give equal results up to rounding.
 ///
 /// # Errors
-/// If no kernel is made for the shape, lengths don't fit, saves are not in order, or the device
+/// If there is no kernel for the shape, lengths don't match, saves are unordered, or the device
 /// fails.
 pub fn delta<D: Device>(
     device: &D,

@@ -1,6 +1,6 @@
-//! A layer of experts: which of them a row uses, whose rows are whose, and the sum of what they
-//! give.
-//! The host is asked nothing.
+//! A layer of experts: selects the experts of each row, groups rows by expert, and sums the
+//! results.
+//! Everything stays on the device.
 
 use crate::matmul::SIDE;
 use crate::params::params;
@@ -9,43 +9,43 @@ use crate::{Array, Device, Error, Launch, Result, SHARED};
 /// How experts are scored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Score {
-    /// By the softmax over all.
+    /// Softmax over all logits.
     Softmax,
-    /// By the sigmoid of each.
+    /// Sigmoid of each logit.
     Sigmoid,
-    /// By the logits; those chosen share a softmax.
+    /// Selects by the logits; softmax over the chosen ones.
     SoftmaxOfChosen,
-    /// By the logits; of those chosen the sigmoid of each.
+    /// Selects by the logits; sigmoid of each chosen one.
     SigmoidOfChosen,
 }
 
-/// How experts are chosen and weighed.
+/// How experts are chosen and weighted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
-    /// Experts there are.
+    /// Number of experts.
     pub count: usize,
-    /// Experts that a row uses.
+    /// Number of experts per row.
     pub used: usize,
-    /// Equal groups that they are in, neighbours together, and of how many of these a row's are
-    /// taken.
-    /// These are the groups whose two best are the best together.
-    /// `(1, 1)`: of all.
+    /// Number of equal groups of neighboring experts, and number of groups from which a row's
+    /// experts are chosen.
+    /// A group's score is the sum of its two best experts.
+    /// `(1, 1)`: no groups.
     pub groups: (usize, usize),
     /// How they are scored.
     pub score: Score,
-    /// Whether the weights of a row are made to sum to one.
+    /// Whether the weights of a row are normalized to sum 1.
     pub normalise: bool,
     /// Multiplies the weights.
     pub scale: f32,
 }
 
-/// The experts of every row, best first, the lower number of equal ones.
-/// `logits: [T, count]`; `bias: [count]` is added for the choice alone, or empty; `experts` and
+/// The experts of every row, best first, equal ones by number.
+/// `logits: [T, count]`; `bias: [count]` is only added for the choice, or empty; `experts` and
 /// `weights`: `[T, used]`.
 ///
 /// # Errors
-/// If there are too many experts for a block's shared memory, or too few in the groups that are
-/// taken, or the device fails.
+/// If there are too many experts for a thread block's shared memory, or too few in the chosen
+/// groups, or the device fails.
 pub fn route<D: Device>(
     device: &D,
     router: &Router,
@@ -90,7 +90,7 @@ pub fn route<D: Device>(
     })
 }
 
-/// Tiles that `places` rows of `count` experts take at most.
+/// The most tiles that `places` rows of `count` experts can take.
 pub fn max_tiles(places: usize, count: usize) -> usize {
     places / SIDE + count.min(places)
 }
@@ -99,7 +99,7 @@ pub fn max_tiles(places: usize, count: usize) -> usize {
 /// `tiles`: [`max_tiles`] of sixteen bytes.
 ///
 /// # Errors
-/// If there are too many experts for the shared memory of a block, or the device fails.
+/// If there are too many experts for a thread block's shared memory, or the device fails.
 pub fn bucket<D: Device>(device: &D, count: usize, experts: Array, order: Array, tiles: Array) -> Result<()> {
     let shared = 8 * (count + 1);
     if count == 0 || shared > SHARED as usize || (tiles.len as usize) < max_tiles(experts.len as usize, count)
@@ -116,7 +116,7 @@ pub fn bucket<D: Device>(device: &D, count: usize, experts: Array, order: Array,
     })
 }
 
-/// `y[t] = Σ weights[t, n] x[t * used + n]`, in the order of n.
+/// `y[t] = Σ weights[t, n] x[t * used + n]`, in ascending order of n.
 /// `x: [T * used, width]`, `y: [T, width]`
 ///
 /// # Errors

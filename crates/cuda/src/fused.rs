@@ -1,5 +1,5 @@
-//! What lies between products: sums and norms, activations, and all that is done to queries, keys
-//! and values before they attend.
+//! The operations between products: sums and norms, activations, and the preparation of queries,
+//! keys and values for attention.
 
 use alara_kernels::{Gate, KvFormat};
 
@@ -7,12 +7,12 @@ use crate::attend::{KvArrays, Tables, kv_name};
 use crate::params::params;
 use crate::{Array, Device, Error, Launch, Result, SHARED};
 
-/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every block of `weight.len`
+/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every group of `weight.len`
 /// numbers, and `sum = x + more`; `more` may be empty, and `sum` too.
 /// `quants` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
-/// If lengths don't fit each other, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn add_norm<D: Device>(
     device: &D,
     [x, more]: [Array; 2],
@@ -42,26 +42,26 @@ pub fn add_norm<D: Device>(
     })
 }
 
-/// The most threads of a block that norms a row; as in `kernels/fused.cu`.
+/// The most threads of a block that normalizes a row; as in `kernels/fused.cu`.
 const NORM_THREADS: u64 = 1024;
 
 /// Numbers that are quantized together.
 pub const BLOCK: usize = 32;
 
-/// Bytes of a block that is quantized: a scale and the sum as halves, and 32 quants.
+/// Bytes of a quantized block: a scale and the sum as halves, and 32 quants.
 pub const Q8_1_BYTES: usize = 36;
 
-/// Whether these are quants of `len` numbers in rows of `width`, or none.
+/// Whether `quants` has room for `len` numbers in rows of `width`, or is empty.
 fn are_quants(quants: Array, width: u64, len: u64) -> bool {
     let block = BLOCK as u64;
     quants.len == 0 || width.is_multiple_of(block) && quants.len == len / block
 }
 
-/// Quantizes activations as candle's small-batch kernels take them (Q8_1).
+/// Quantizes activations to the form of candle's small-batch kernels (Q8_1).
 /// `x: [rows, width]`, `quants: [rows, width / 32]`
 ///
 /// # Errors
-/// If lengths don't fit each other, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn quantize<D: Device>(device: &D, x: Array, width: usize, quants: Array) -> Result<()> {
     if x.len == 0 || quants.len == 0 || !are_quants(quants, width as u64, x.len) {
         let message = format!("{} numbers in rows of {width}, {} blocks", x.len, quants.len);
@@ -76,22 +76,22 @@ pub fn quantize<D: Device>(device: &D, x: Array, width: usize, quants: Array) ->
     })
 }
 
-/// Heads that a block of threads takes.
+/// Heads per thread block.
 const WARPS: usize = 4;
 
-/// Rows of numbers that may lie apart, such as a part of each row of a wider array.
+/// Rows of numbers that needn't be contiguous, such as a part of each row of a wider array.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows {
-    /// From the first number of the first row to the last of the last.
+    /// The memory from the first number of the first row to the last of the last.
     pub numbers: Array,
-    /// Numbers in a row.
+    /// Numbers per row.
     pub width: usize,
-    /// Numbers from row to row.
+    /// Distance between rows, in numbers.
     pub step: usize,
 }
 
 impl Rows {
-    /// Whether these are `rows` rows.
+    /// Whether these are exactly `rows` rows.
     fn are(&self, rows: usize) -> bool {
         let Rows { numbers, width, step } = *self;
         rows > 0 && width > 0 && width <= step && numbers.len as usize == (rows - 1) * step + width
@@ -99,11 +99,11 @@ impl Rows {
 }
 
 /// `y = act(gate) up`.
-/// `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`.
+/// `up`: `[rows, width]`; `gate` likewise, or `[rows, 1]`; `y: [rows, width]`.
 /// `quants` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
-/// If the lengths don't fit each other, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn gated<D: Device>(
     device: &D,
     [gate, up]: [Rows; 2],
@@ -146,7 +146,7 @@ pub fn gated<D: Device>(
     })
 }
 
-/// What is done to the heads of queries and keys.
+/// How heads of queries and keys are prepared.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
     /// Query heads.
@@ -159,19 +159,19 @@ pub struct Heads {
     pub value_width: usize,
     /// Weights of the norms over heads of queries and of keys, `[key_width]` each; empty = none.
     pub norms: [Array; 2],
-    /// What the norms add.
+    /// The epsilon of the norms.
     pub epsilon: f32,
     /// Cosines and sines, `[T, half]` each; empty = no rotation.
     pub angles: [Array; 2],
-    /// Pairs that turn: the first `2 * half` numbers of a head.
+    /// Number of rotated pairs: the first `2 * half` numbers of a head.
     pub half: usize,
-    /// Whether pairs are neighbours, else they are half apart.
+    /// Whether pairs are neighbors; otherwise they are `half` apart.
     pub adjacent: bool,
 }
 
 impl Heads {
-    /// Whether there is a kernel for them: heads of whole blocks of 32 where keys are kept so,
-    /// which fit into shared memory.
+    /// Whether there is a kernel for these heads: they must consist of whole blocks of 32 if keys
+    /// are quantized, and fit into shared memory.
     pub fn fit(&self, kind: KvFormat) -> bool {
         let Heads { key_width, value_width, half, .. } = *self;
         let blocks = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
@@ -181,13 +181,13 @@ impl Heads {
     }
 }
 
-/// Norms and turns queries and keys, writes keys and values to their slots, and gives the queries:
-/// one launch.
-/// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty where
-/// values are in keys.
+/// Normalizes and rotates queries and keys, writes keys and values to their slots, and returns the
+/// queries, in one launch.
+/// `q`, `y`: `[T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]`, empty if
+/// values are part of the keys.
 ///
 /// # Errors
-/// If heads don't [fit](Heads::fit), lengths don't fit each other, or the device fails.
+/// If heads don't [fit](Heads::fit), lengths don't match, or the device fails.
 pub fn prepare<D: Device>(
     device: &D,
     shape: &Heads,

@@ -1,5 +1,5 @@
-//! A GPU, by candle's driver bindings: its memory is candle's, and its launches stand in the same
-//! stream as candle's own.
+//! A GPU, accessed through candle's driver bindings: its memory is candle's, and launches share
+//! candle's stream.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use candle_core::cuda_backend::{CudaDevice, DeviceId};
 use crate::launch::WORDS;
 use crate::{Device, Error, Launch, Memory, Result};
 
-/// The kernels for every compute capability that is compiled for, and as PTX for later ones.
+/// The kernels for every compiled compute capability, and as PTX for later ones.
 static KERNELS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
 
-/// A parameter as the driver reads it: as many words as the kernel's has.
+/// A parameter as the driver reads it, with as many words as the kernel's parameter.
 #[repr(C)]
 struct Words([u64; WORDS]);
 
-// SAFETY: plain words; that they are laid out as the kernel's own struct is held by the twin, which
-// compares lengths.
+// SAFETY: plain words; the twin checks that they match the layout of the kernel's own struct by
+// comparing lengths.
 unsafe impl DeviceRepr for Words {}
 
 /// Runs kernels on one CUDA device.
@@ -30,26 +30,26 @@ unsafe impl DeviceRepr for Words {}
 pub struct Gpu {
     device: CudaDevice,
     module: Arc<CudaModule>,
-    /// By name; looked up when first launched.
+    /// Functions by name; looked up at the first launch.
     functions: Mutex<HashMap<String, CudaFunction>>,
 }
 
 impl Gpu {
-    /// The kernels on `device`, loaded once for as long as somebody has them.
+    /// The kernels on `device`, loaded once and kept as long as they are in use.
     ///
-    /// Work on it is in the calling thread's stream, as candle's is.
-    /// What another thread began has to be waited for first, as at the end of loading.
+    /// Work runs in the calling thread's stream, like candle's.
+    /// Work started by another thread has to be waited for first, as at the end of loading.
     ///
     /// # Errors
-    /// If the driver does not take them: too old a driver, or too old a GPU.
+    /// If the driver rejects them because the driver or the GPU is too old.
     pub fn of(device: &CudaDevice) -> Result<Arc<Gpu>> {
         static LOADED: OnceLock<Mutex<HashMap<DeviceId, Weak<Gpu>>>> = OnceLock::new();
         let mut loaded = LOADED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = loaded.get(&device.id()).and_then(Weak::upgrade) {
             return Ok(gpu);
         }
-        // SAFETY: one thread at a time works with the device, in one stream, so there is nothing to
-        // keep apart by events.
+        // SAFETY: one thread at a time uses the device, in one stream, so no events are needed for
+        // synchronization.
         unsafe { device.disable_event_tracking() };
         let image = Ptx::from_binary(KERNELS.to_vec());
         let module = device.cuda_stream().context().load_module(image).map_err(|error| Error::Launch {
@@ -77,13 +77,13 @@ fn refused(launch: &Launch, error: &dyn std::fmt::Display) -> Error {
     Error::Launch { kernel: launch.kernel.clone(), message: error.to_string() }
 }
 
-/// Memory of a GPU, of candle's pool.
+/// Memory of a GPU, from candle's pool.
 #[derive(Debug)]
 pub struct OnGpu(CudaSlice<u32>);
 
 impl Memory for OnGpu {
     fn address(&self) -> u64 {
-        // All work is in one stream: nobody needs to wait for the guard.
+        // All work is in one stream, so the guard isn't needed.
         self.0.device_ptr(self.0.stream()).0
     }
 }
@@ -93,7 +93,7 @@ impl Device for Gpu {
 
     fn alloc(&self, bytes: usize) -> Result<OnGpu> {
         let words = 4 * bytes.div_ceil(16).max(1);
-        // SAFETY: kernels write before they read; what is not written is never read.
+        // SAFETY: kernels write before they read; memory that isn't written is never read.
         let slice = unsafe { self.device.alloc::<u32>(words) };
         slice.map(OnGpu).map_err(|error| Error::Memory { bytes, message: first_line(&error) })
     }
@@ -125,43 +125,43 @@ impl Device for Gpu {
         let stream = self.device.cuda_stream();
         let mut call = stream.launch_builder(&function);
         call.arg(&params);
-        // SAFETY: the kernel takes one parameter, laid out as `params`.
-        // The arrays in it are memory that the caller still has when the launch is in the stream.
+        // SAFETY: the kernel takes one parameter with the layout of `params`.
+        // The caller keeps the memory of its arrays until the launch is in the stream.
         // Memory is freed in the same stream.
         unsafe { call.launch(config) }.map(|_| ()).map_err(|error| refused(launch, &error))
     }
 }
 
-/// candle's errors may have a backtrace below.
+/// The first line of an error, since candle's errors may include a backtrace.
 fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// What tests need beyond: memory that they read themselves, and launches that are done when they
-/// come back.
+/// Additions for tests: memory that they can read, and launches that have finished when they
+/// return.
 #[cfg(all(test, twin))]
 impl Gpu {
-    /// Memory that CPU and GPU see under one address; null where there is none.
+    /// Memory that CPU and GPU access at the same address; null if there is none.
     pub(crate) fn shared_memory(&self, bytes: usize) -> *mut u8 {
         use candle_core::cuda_backend::cudarc::driver::{result, sys};
         self.device.cuda_stream().context().bind_to_thread().expect("the GPU that was found");
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: it asks the driver, whose context is this thread's.
+        // SAFETY: calls the driver, whose context is current on this thread.
         unsafe { result::malloc_host(bytes, flags) }
             .map_or(std::ptr::null_mut(), <*mut std::ffi::c_void>::cast)
     }
 
-    /// Ends what [`Gpu::shared_memory`] gave.
+    /// Frees memory of [`Gpu::shared_memory`].
     pub(crate) fn give_back_shared(&self, at: *mut u8) {
         use candle_core::cuda_backend::cudarc::driver::result;
-        // SAFETY: it came from there, and no kernel runs now.
+        // SAFETY: it came from there, and no kernel is running.
         unsafe { result::free_host(at.cast()) }.expect("memory that was got");
     }
 
-    /// Waits until all that this thread has launched is done.
+    /// Waits until everything launched by this thread has finished.
     ///
     /// # Errors
-    /// If one of them failed.
+    /// If any of it failed.
     pub(crate) fn wait(&self) -> Result<()> {
         self.device
             .cuda_stream()

@@ -1,4 +1,4 @@
-//! candle's tensors on a CUDA device as this crate's arrays.
+//! Converts candle's tensors on a CUDA device to this crate's arrays.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use half::f16;
 use crate::gpu::Gpu;
 use crate::{Array, Rows};
 
-/// candle's form of this crate's errors.
+/// Converts this crate's errors to candle's.
 pub(crate) fn wrapped(error: crate::Error) -> candle_core::Error {
     candle_core::Error::msg(error)
 }
 
-/// The kernels on the device that `tensor` lies on.
+/// The kernels on the tensor's device.
 ///
 /// # Errors
-/// If that is no CUDA device, or its driver doesn't take the kernels.
+/// If that isn't a CUDA device, or its driver rejects the kernels.
 pub fn gpu(tensor: &Tensor) -> Result<Arc<Gpu>> {
     Gpu::of(tensor.device().as_cuda_device()?).map_err(wrapped)
 }
 
-/// Where the numbers of a contiguous tensor lie.
+/// The memory of a contiguous tensor.
 ///
 /// # Errors
 /// If it is not contiguous, of another type than f32, f16, u8 or u32, or not on a CUDA device.
@@ -35,7 +35,7 @@ pub fn array(tensor: &Tensor) -> Result<Array> {
     memory(tensor, start, end)
 }
 
-/// Rows of numbers, of which each is contiguous.
+/// Rows of numbers, each of them contiguous.
 pub(crate) fn rows(tensor: &Tensor) -> Result<Rows> {
     let (rows, width) = tensor.dims2()?;
     let step = match tensor.stride() {
@@ -51,7 +51,7 @@ pub(crate) fn rows(tensor: &Tensor) -> Result<Rows> {
 /// The numbers `start..end` of a tensor's memory.
 fn memory(tensor: &Tensor, start: usize, end: usize) -> Result<Array> {
     fn address<T: CudaDType>(slice: &CudaSlice<T>) -> u64 {
-        // All work is in one stream: nobody needs to wait for the guard.
+        // All work is in one stream, so the guard isn't needed.
         slice.device_ptr(slice.stream()).0
     }
     let (storage, _) = tensor.storage_and_layout();
@@ -67,24 +67,23 @@ fn memory(tensor: &Tensor, start: usize, end: usize) -> Result<Array> {
     Ok(Array { address, len: (end - start) as u64 })
 }
 
-/// As [`array`]; of none an empty one.
+/// As [`array`]; an empty array for `None`.
 pub(crate) fn maybe(tensor: Option<&Tensor>) -> Result<Array> {
     tensor.map_or(Ok(Array::default()), array)
 }
 
-/// A tensor of floats that a kernel is about to write, all of it.
+/// A float tensor that a kernel is about to write in full.
 pub(crate) fn to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
     of_type(DType::F32, shape, like)
 }
 
-/// The same of whole numbers.
+/// An integer tensor that a kernel is about to write in full.
 pub(crate) fn numbers_to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
     of_type(DType::U32, shape, like)
 }
 
-/// A tensor of this type that a kernel is about to write.
+/// A tensor of this type that a kernel is about to write in full.
 pub(crate) fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
-    // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the
-    // same stream.
+    // SAFETY: the kernel writes every number before any is read, in the same stream.
     unsafe { Tensor::empty(shape, kind, like.device()) }
 }

@@ -1,42 +1,42 @@
-//! One launch of a kernel, and who runs it.
+//! Launches of kernels, and the devices that run them.
 
 use crate::Result;
 use crate::params::Params;
 
-/// A kernel's call.
+/// A launch of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The kernel's name.
     pub kernel: String,
-    /// Blocks.
+    /// Number of blocks.
     pub grid: [u32; 3],
-    /// ThreadPool in a block; whole warps.
+    /// Threads per block; whole warps.
     pub threads: u32,
-    /// Bytes of shared memory that a block asks for.
+    /// Bytes of shared memory per block.
     pub shared: u32,
     /// Its parameter.
     pub params: Params,
 }
 
-/// Bytes of shared memory that every device gives to a block by default.
-/// All launches stay within, for what a block may have at most differs.
-/// It is 64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, and 227 KiB at 9.0.
+/// Bytes of shared memory that every device gives a block by default.
+/// All launches stay within this limit, since the maximum per block varies.
+/// The maximum is 64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, and 227 KiB at 9.0.
 pub const SHARED: u32 = 48 << 10;
 
-/// The most words of a parameter: more than any kernel has.
+/// The most words of a parameter: more than any kernel's.
 pub(crate) const WORDS: usize = 64;
 
-/// Warps are of 32 lanes.
+/// Lanes per warp.
 pub const WARP: u32 = 32;
 
 /// The most blocks in each direction.
-/// Source: CUDA C++ Programming Guide, technical specifications per compute capability, the same
-/// from 7.5 to 12.0.
+/// Source: CUDA C++ Programming Guide, technical specifications per compute capability, equal from
+/// 7.5 to 12.0.
 pub const GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 
 impl Launch {
-    /// `None` if any device of compute capability 7.5 to 12.0 takes it, else what it asks too much
-    /// of.
+    /// `None` if every device of compute capability 7.5 to 12.0 accepts the launch, otherwise the
+    /// exceeded limit.
     pub fn excess(&self) -> Option<String> {
         let Launch { kernel, grid, threads, shared, params } = self;
         let over = |at: usize| grid[at] == 0 || grid[at] > GRID[at];
@@ -53,33 +53,33 @@ impl Launch {
     }
 }
 
-/// Memory of a device; given back when dropped.
+/// Memory of a device, freed on drop.
 pub trait Memory {
-    /// Of the first byte; a multiple of 16.
+    /// Address of the first byte; a multiple of 16.
     fn address(&self) -> u64;
 }
 
-/// Who runs kernels, in the order of their launches: a GPU, or the twin.
+/// Runs kernels in launch order: a GPU, or the twin.
 pub trait Device {
-    /// What it allocates.
+    /// The memory that it allocates.
     type Memory: Memory;
 
-    /// Room for `bytes`, rounded up to a multiple of 16, with anything in it.
+    /// Allocates `bytes`, rounded up to a multiple of 16, uninitialized.
     ///
     /// # Errors
-    /// If there is not so much.
+    /// If there isn't enough memory.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
 
-    /// A copy of `numbers`.
+    /// Uploads `numbers`.
     ///
     /// # Errors
-    /// If there is not enough memory.
+    /// If there isn't enough memory.
     fn upload(&self, numbers: &[u32]) -> Result<Self::Memory>;
 
     /// Runs a kernel.
-    /// The next one sees what it wrote.
+    /// The next kernel sees its writes.
     ///
     /// # Errors
-    /// If the device refuses it.
+    /// If the device rejects the launch.
     fn launch(&self, launch: &Launch) -> Result<()>;
 }

@@ -1,17 +1,17 @@
-//! What launches need, for the shapes of real models and every kernel that there is.
-//! It is no more than any device of compute capability 7.5, 8.0, 9.0 or 12.0 gives.
+//! Checks the requirements of launches, for the shapes of real models and every kernel.
+//! They must not exceed the limits of compute capability 7.5, 8.0, 9.0 or 12.0.
 
 use std::cell::RefCell;
 
 use crate::*;
 
-/// Computes nothing and looks at launches.
+/// Records launches without computing.
 #[derive(Default)]
 struct Watcher {
     launches: RefCell<Vec<Launch>>,
 }
 
-/// Memory that is nowhere.
+/// Memory without an address.
 struct Nowhere;
 
 impl Memory for Nowhere {
@@ -44,8 +44,8 @@ impl Device for Watcher {
 /// heads.
 type Model = (&'static str, [usize; 3], [usize; 5], [usize; 3], [usize; 2]);
 
-/// Sizes of published models, as their files' metadata have them.
-/// GLM-4.7-Flash in the absorbed form.
+/// Sizes of published models, from their files' metadata.
+/// GLM-4.7-Flash is in the absorbed form.
 #[rustfmt::skip]
 const MODELS: [Model; 12] = [
     ("Qwen3 0.6B",      [1024, 3072, 151_936],  [16, 8, 128, 128, 0],   [0, 0, 0],      [0, 0]),
@@ -66,11 +66,11 @@ fn numbers(len: usize) -> Array {
     Array { address: 1 << 40, len: len as u64 }
 }
 
-/// Some sequences that decode far from their beginning, and one that prefills.
+/// Several sequences that decode far from their beginning, and one that prefills.
 const STEPS: [&[(usize, usize)]; 5] =
     [&[(0, 1)], &[(100_000, 1); 16], &[(9, 3)], &[(0, 2048)], &[(30_000, 512), (5000, 5)]];
 
-/// Attention of no model in the list: a key head for each query head, of wide values.
+/// Attention shapes of no model in the list: one key head per query head, with wide values.
 const OTHER_HEADS: [[usize; 5]; 2] = [[4, 4, 256, 256, 0], [4, 4, 512, 512, 0]];
 
 fn attends(
@@ -208,12 +208,12 @@ fn launches() -> Vec<Launch> {
 
 #[test]
 fn every_device_takes_the_launches_of_real_models() {
-    // The watcher looks at each.
+    // The watcher checks each.
     assert!(launches().len() > 1000);
 }
 
-/// No kernel is left out, and each is launched as it is declared.
-/// It has its own parameter, and no more threads than it is compiled for.
+/// No kernel is left out, and each is launched as declared:
+/// with its own parameter, and no more threads than it is compiled for.
 #[cfg(twin)]
 #[test]
 fn every_kernel_is_launched_as_it_is_declared() {

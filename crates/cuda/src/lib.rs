@@ -1,11 +1,12 @@
-//! CUDA kernels and how they are launched.
+//! CUDA kernels and their launches.
 //! Knows nothing of models, files or tokens.
 //!
 //! The kernels are CUDA C++ in one folder, `kernels/`.
-//! What they are launched with is decided here, in plain Rust over a [`Device`].
-//! A GPU is one (`Gpu`, feature `cuda`).
-//! The other is [`twin`]: the same kernel source, compiled as C++, thread by thread on the CPU.
-//! By it tests hold indices, arithmetic and launches without a GPU.
+//! Launch parameters are computed here, in plain Rust over a [`Device`].
+//! One device is a GPU (`Gpu`, feature `cuda`).
+//! The other is [`twin`]: the same kernel source, compiled as C++ and run thread by thread on the
+//! CPU.
+//! With it, tests check indices, arithmetic and launches without a GPU.
 //!
 //! No launch asks for more than 48 KiB of shared memory: older GPUs have no more.
 
@@ -53,31 +54,31 @@ pub use matmul::{Grouped, Operands, SMALL_BATCH, Weights, matmul, multiplies, wi
 pub use params::{Array, Params};
 pub use sample::{MAX_TOP_K, candidates};
 
-/// What can go wrong on a device.
+/// An error of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A launch beyond what devices take, or that a device refused.
+    /// A launch beyond the limits of devices, or one that a device rejected.
     #[error("launch of {kernel}: {message}")]
     Launch {
         /// The kernel.
         kernel: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// Memory that could not be had.
+    /// Memory could not be allocated.
     #[error("{bytes} bytes on the device: {message}")]
     Memory {
-        /// How much was asked for.
+        /// Number of bytes requested.
         bytes: usize,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// A shape that no kernel is made for.
+    /// There is no kernel for a shape.
     #[error("{operation}: {message}")]
     Shape {
-        /// What was to be computed.
+        /// The operation.
         operation: &'static str,
-        /// What about the shape.
+        /// The unsupported property of the shape.
         message: String,
     },
 }

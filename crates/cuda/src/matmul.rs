@@ -1,64 +1,65 @@
-//! Products of quantized weights with rows of activations; dense, or by experts.
+//! Products of quantized weights with rows of activations, dense or by experts.
 
 use alara_kernels::Format;
 
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
-/// Rows up to which a product is a small batch: weights are read once for up to eight rows, and
+/// Up to this many rows a product is a small batch: weights are read once for up to eight rows, and
 /// sums are exact integers.
-/// Beyond, it is a GEMM of tiles of halves.
+/// Larger products are a GEMM with tiles of halves.
 pub const SMALL_BATCH: usize = 16;
 
 /// Rows and columns of a tile; as in `kernels/matmul.cu`.
 pub(crate) const SIDE: usize = 64;
 
-/// Halves from row to row of a tile, and floats; as in `kernels/matmul.cu`.
+/// Distance between rows of a tile in halves, and in floats; as in `kernels/matmul.cu`.
 const STRIDES: (usize, usize) = (72, SIDE + 4);
 
-/// Rows of weights of a block in small batches; as in `kernels/matmul.cu`.
+/// Weight rows per block in small batches; as in `kernels/matmul.cu`.
 const WARPS: usize = 4;
 
-/// Whether there are kernels for weights of a format: for all but floats.
+/// Whether there are kernels for a weight format: true for all but floats.
 pub const fn multiplies(format: Format) -> bool {
     !matches!(format, Format::F32 | Format::F16 | Format::BF16)
 }
 
-/// Matrices of weights in a device's memory, which reaches up to the next multiple of four bytes.
+/// Weight matrices in device memory, which is allocated up to the next multiple of four bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Weights {
-    /// How the numbers are kept.
+    /// The storage format.
     pub format: Format,
     /// `[out, width]`, or `[experts, stack, width]`.
     pub bytes: Array,
-    /// Numbers in a row.
+    /// Numbers per row.
     pub width: usize,
-    /// Rows that are meant, of each expert.
+    /// Number of rows used, per expert.
     pub out: usize,
-    /// The first of them, of each expert.
+    /// The first row used, per expert.
     pub first: usize,
-    /// Rows of each expert; no matter without experts.
+    /// Rows per expert; unused without experts.
     pub stack: usize,
 }
 
-/// Which rows of outputs come of which expert.
+/// Assigns rows of outputs to experts.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped {
     /// The expert of every place.
     /// `[places]`
     pub experts: Array,
-    /// Experts there are.
+    /// Number of experts.
     pub count: usize,
-    /// The places, expert by expert, and tiles of them, by [`crate::bucket`]; not needed for few.
+    /// The places sorted by expert, and their tiles, from [`crate::bucket`]; not needed for few
+    /// places.
     pub buckets: Option<[Array; 2]>,
 }
 
-/// What a product is made of besides weights.
+/// The operands of a product besides weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
     /// `[rows, width]`
     pub x: Array,
-    /// Rows of outputs that share a row of `x`.
+    /// Number of output rows that share a row of `x`.
     pub shared: usize,
     /// `[out]`, or `[experts, out]`; or empty.
     pub bias: Array,
@@ -66,7 +67,7 @@ pub struct Operands {
     pub y: Array,
 }
 
-/// Which rows meet which weights; `Places` of the kernel.
+/// Assigns rows to weights; `Places` of the kernel.
 struct Places {
     experts: Array,
     stack: u32,
@@ -82,15 +83,16 @@ impl Field for Places {
     }
 }
 
-/// Whether there is a kernel for such rows.
+/// Whether there is a kernel for rows of this kind.
 fn takes(w: &Weights) -> bool {
     multiplies(w.format) && w.width > 0 && w.format.row_bytes(w.width).is_some()
 }
 
-/// `y[i, o] = w[o] · x[i / shared] + bias[o]`, by the expert of place i if there are some.
+/// `y[i, o] = w[o] · x[i / shared] + bias[o]`, with the weights of place i's expert, if there are
+/// experts.
 ///
 /// # Errors
-/// If widths don't fit, or the device fails.
+/// If widths don't match, or the device fails.
 pub fn matmul<D: Device>(
     device: &D,
     w: &Weights,
@@ -163,10 +165,10 @@ fn quantize<D: Device>(device: &D, x: Array, to: Array, rows: u32, sub_blocks: u
     })
 }
 
-/// The numbers of the rows `rows` of `w`: `y: [rows, width]`.
+/// Dequantizes the rows `rows` of `w`: `y: [rows, width]`.
 ///
 /// # Errors
-/// If the width doesn't fit, or the device fails.
+/// If the width doesn't match, or the device fails.
 pub fn widen<D: Device>(device: &D, w: &Weights, rows: Array, y: Array) -> Result<()> {
     if !takes(w) || y.len != rows.len * w.width as u64 {
         let message = format!("{} rows of {} numbers in {}", rows.len, w.width, w.format.name());

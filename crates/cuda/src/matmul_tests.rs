@@ -1,4 +1,4 @@
-//! Products against what the weights' numbers are by the CPU's codecs.
+//! Compares products with the weights decoded by the CPU's codecs.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -9,12 +9,12 @@ use crate::{
     Device, Format, Grouped, Memory, Operands, Weights, bucket, matmul, max_tiles, multiplies, widen,
 };
 
-/// The formats that there are kernels for.
+/// The formats with kernels.
 fn formats() -> impl Iterator<Item = Format> {
     Format::ALL.into_iter().filter(|&format| multiplies(format))
 }
 
-/// Any bytes are weights, but for the scales, which are to be moderate.
+/// Random bytes as weights, except for the scales, which are kept moderate.
 fn weights(format: Format, rows: usize, width: usize, seed: u64) -> Vec<u8> {
     let len = format.row_bytes(width).unwrap() * rows;
     let mut bytes: Vec<u8> = noise(seed, len).iter().map(|x| (x * 128.0) as i8 as u8).collect();
@@ -32,7 +32,7 @@ fn weights(format: Format, rows: usize, width: usize, seed: u64) -> Vec<u8> {
             Format::Q3_K => put(108, 0),
             Format::TQ1_0 => put(52, 0),
             Format::TQ2_0 => put(64, 0),
-            // The upper bits of the scale of scales, or exponents.
+            // The upper bits of the super-block scale, or exponents.
             Format::IQ1_M => block[55] = block[55] & 0x8f | 0x20,
             Format::NVFP4 => block[..4].iter_mut().for_each(|scale| *scale = *scale & 15 | 0x30),
             Format::Q6_K => put(208, 0),
@@ -53,15 +53,15 @@ fn numbers(format: Format, bytes: &[u8], width: usize) -> Vec<f32> {
     numbers
 }
 
-/// The product and the sum of magnitudes, to which rounding errors are in proportion.
+/// The product and the sum of magnitudes, to which rounding errors are proportional.
 fn dot(w: &[f32], x: &[f32]) -> (f32, f32) {
     let products = || w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x));
     (products().sum::<f64>() as f32, products().map(f64::abs).sum::<f64>() as f32)
 }
 
-/// Fails where a number is off by more than a part of the sum of magnitudes that it is made of.
-/// Halves are off by 2^-11 in either factor; of quants the products are exact, and their sum is off
-/// by its own rounding.
+/// Fails if a number's error exceeds a fraction of the sum of magnitudes of its terms.
+/// Halves have an error of 2^-11 in either factor; products of quants are exact, and only their sum
+/// is rounded.
 #[track_caller]
 fn check_products(y: &[f32], wanted: &[(f32, f32)], small: bool, what: &str) {
     assert_eq!(y.len(), wanted.len(), "{what}");
@@ -74,7 +74,7 @@ fn check_products(y: &[f32], wanted: &[(f32, f32)], small: bool, what: &str) {
     }
 }
 
-/// Rows of activations as 8-bit quants, which is what small batches see.
+/// Rows of activations rounded to 8-bit quants, as small batches use them.
 fn rounded(x: &[f32]) -> Vec<f32> {
     let block = |block: &[f32]| -> Vec<f32> {
         let most = block.iter().fold(0f32, |most, x| most.max(x.abs()));
@@ -86,7 +86,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     x.chunks(32).flat_map(block).collect()
 }
 
-/// A dense product of `rows` rows against the exact one.
+/// Compares a dense product of `rows` rows with the exact one.
 #[track_caller]
 fn check(format: Format, out: usize, width: usize, rows: usize) {
     let bytes = weights(format, out, width, 3);
@@ -157,8 +157,8 @@ fn large_activations_do_not_overflow_halves() {
     check_products(&to_floats(&y), &wanted, false, "large activations");
 }
 
-/// Rows of one number each, some of them NaN or infinite.
-/// As on the CPU, that shows in the results of its row, and in no other.
+/// Rows of one repeated number, some of them NaN or infinite.
+/// As on the CPU, this affects the results of its row, and no others.
 #[test]
 fn what_is_no_number_shows() {
     let (format, width) = (Format::Q8_0, 64);

@@ -11,8 +11,8 @@ fn cpu() -> Cpu {
     Cpu::new(Isa::available().next().unwrap(), ThreadPool::new(1))
 }
 
-/// Spans of (past, rows, rows after which state is saved), in one step on the device, in both
-/// forms; each alone on the CPU.
+/// Spans of (past, rows, rows after which state is saved): computed in one step on the device, in
+/// both forms, and compared with each alone on the CPU.
 #[track_caller]
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let DeltaShape { value_heads, value_width, kernel, .. } = *shape;
@@ -143,7 +143,7 @@ fn saves_out_of_order_are_refused() {
     assert_eq!(error, "delta rule: saves of span 0 don't ascend to its end");
 }
 
-/// Routes by sorting on the host.
+/// Reference routing, by sorting on the host.
 fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     let softmax = |x: &[f32]| {
         let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -197,7 +197,7 @@ fn routing_is_the_hosts() {
         ] {
             let router = Router { count, used, groups, score, normalise, scale };
             let mut logits: Vec<f32> = noise(count as u64, 5 * count).iter().map(|x| 4.0 * x).collect();
-            // Equal ones, too.
+            // Include equal ones.
             logits[1] = logits[2];
             logits[count..2 * count].fill(0.5);
             let bias = if used == 8 { noise(99, count) } else { Vec::new() };
@@ -270,12 +270,12 @@ fn norms_and_sums() {
     }
 }
 
-/// Room for the quants of `len` numbers in rows of `width`; none where rows aren't whole blocks.
+/// Memory for the quants of `len` numbers in rows of `width`; empty if rows aren't whole blocks.
 fn alloc_quants(on: &impl Device<Memory = Host>, width: usize, len: usize) -> Host {
     on.alloc(if width.is_multiple_of(BLOCK) { Q8_1_BYTES * len / BLOCK } else { 0 }).unwrap()
 }
 
-/// Holds quants against the numbers that they stand for.
+/// Compares quants with the numbers that they represent.
 #[track_caller]
 fn check_quants(numbers: &[f32], quants: &Host) {
     let half = |bytes: &[u8]| half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32();
@@ -304,7 +304,7 @@ fn activations_become_quants() {
             check_quants(&x, &quants);
         }
     }
-    // Zeros, and what is no number.
+    // Zeros, NaN and infinity.
     for (x, shows) in [(0.0, false), (f32::NAN, true), (f32::INFINITY, true)] {
         let mut block = [0.0; BLOCK];
         block[5] = x;
@@ -334,7 +334,7 @@ fn every_gate() {
         gated(&device(), [rows(&floats(&gate), 100), rows(&floats(&up), 100)], y.array(4), none, kind)
             .unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
-        // As one product gives them: a row of the gate, then the row of the other.
+        // In the layout of a single product: a row of the gate, then the corresponding row of up.
         let both: Vec<f32> =
             (0..6).flat_map(|row| [&gate, &up].map(|half| &half[100 * row..][..100]).concat()).collect();
         let both = floats(&both);
@@ -349,7 +349,7 @@ fn every_gate() {
         let short = Rows { step: 201, ..half(1) };
         assert!(gated(&device(), [half(0), short], y.array(4), none, kind).is_err());
     }
-    // What is no number shows.
+    // NaN and infinity propagate.
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
             let y = device().alloc(4).unwrap();
@@ -358,7 +358,7 @@ fn every_gate() {
             assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate:?} and {up:?}");
         }
     }
-    // One of the gate for a row.
+    // One gate per row.
     let y = device().alloc(4 * 600).unwrap();
     let (gate_of_row, up_of_row) = (floats(&gate[..6]), floats(&up));
     gated(&device(), [rows(&gate_of_row, 1), rows(&up_of_row, 100)], y.array(4), none, Gate::Sigmoid)
@@ -375,7 +375,7 @@ fn every_gate() {
     }
 }
 
-/// All that is done before attending, in one launch, against one after the other on the CPU.
+/// Compares the preparation for attention in one launch with separate operations on the CPU.
 #[track_caller]
 fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, norms: bool, values: bool) {
     let (heads, kv_heads, value_width, past, rows) = (6, 2, 32, 13, 5);
@@ -455,7 +455,7 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
         .unwrap();
         let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
         assert_close(&to_floats(&y), &wanted, 1e-5, &what);
-        // The keys as the CPU keeps them, by attending to one position at a time.
+        // The keys in the CPU's form, read by attending to one position at a time.
         let mut keys = KvRows::zeros(24, kv_heads * key_width, kind).unwrap();
         for (row, x) in wanted_keys.chunks(kv_heads * key_width).enumerate() {
             let at = past + row;
@@ -471,7 +471,7 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
     }
 }
 
-/// Numbers of rows that are cached.
+/// The numbers of cached rows.
 fn numbers_of(kind: KvFormat, [quants, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
     let (quants, scales) = (quants.bytes(), scales.bytes());
     let half = |bytes: &[u8], i: usize| half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();

@@ -1,28 +1,28 @@
-//! Parameters of kernels: a struct in Rust, written as a C++ compiler lays out the struct of the
-//! same fields.
+//! Parameters of kernels: Rust structs, written in the layout that a C++ compiler gives a struct of
+//! the same fields.
 
-/// `len` numbers in the memory of a device.
-/// What the numbers are is the kernel's business.
+/// `len` numbers in device memory.
+/// The kernel knows their type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Array {
-    /// Of the first number.
+    /// Address of the first number.
     pub address: u64,
-    /// Numbers, not bytes.
+    /// Length in numbers, not bytes.
     pub len: u64,
 }
 
 impl Array {
-    /// `len` numbers of `size` bytes each from number `first` on.
+    /// The `len` numbers of `size` bytes each from number `first` on.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the array is too short.
     pub fn part(self, size: usize, first: usize, len: usize) -> Array {
         assert!(first + len <= self.len as usize, "{first} + {len} of {} numbers", self.len);
         Array { address: self.address + (first * size) as u64, len: len as u64 }
     }
 }
 
-/// The bytes of a kernel's one parameter.
+/// The bytes of a kernel's single parameter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     words: Vec<u64>,
@@ -40,7 +40,7 @@ impl Params {
         self.len = at + bytes.len();
     }
 
-    /// The bytes, as words: whole ones, for every such struct has an [`Array`] within.
+    /// The bytes as words: always whole words, since every such struct contains an [`Array`].
     pub fn words(&self) -> &[u64] {
         &self.words
     }
@@ -48,7 +48,7 @@ impl Params {
 
 /// A field of a parameter.
 pub trait Field {
-    /// Appends it.
+    /// Appends the field.
     fn put(&self, params: &mut Params);
 }
 
@@ -71,7 +71,7 @@ impl Field for Array {
     }
 }
 
-/// The parameter made of fields, in their order.
+/// Builds a parameter from fields, in order.
 macro_rules! params {
     ($($field:expr),* $(,)?) => {{
         let mut params = $crate::params::Params::default();

@@ -1,4 +1,4 @@
-//! Activations as candle's small-batch kernels take them (Q8_1), and those products.
+//! Activations quantized for candle's small-batch kernels (Q8_1), and their products.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -10,24 +10,23 @@ use candle_kernels::ffi;
 use crate::Array;
 use crate::interop::{array, gpu, maybe, of_type, to_be_written, wrapped};
 
-/// The latest activations as small batches take them.
-/// They are quantized once for all matrices that they meet, where it can be by the very kernel that
-/// made them.
+/// The latest quantized activations.
+/// They are quantized once for all matrices, if possible by the kernel that computed them.
 #[derive(Debug, Default)]
 pub struct QuantizedRows {
-    /// Whose they are.
+    /// The tensor that they belong to.
     of: Option<TensorId>,
-    /// Grown as it is needed.
-    /// All work is in one stream, so what is written there next comes after those who read.
+    /// Grown on demand.
+    /// All work is in one stream, so later writes come after earlier reads.
     memory: Option<Tensor>,
 }
 
 impl QuantizedRows {
-    /// The most rows for which candle's kernels multiply so.
+    /// The most rows supported by candle's small-batch kernels.
     const MAX_ROWS: usize = 8;
 
-    /// Memory for the quants of what is about to be computed, `[rows, width]`; none if nobody will
-    /// want them.
+    /// Memory for the quants of activations about to be computed, `[rows, width]`; empty if they
+    /// won't be used.
     pub(crate) fn alloc(&mut self, rows: usize, width: usize, like: &Tensor) -> Result<Array> {
         self.of = None;
         if rows > Self::MAX_ROWS || !width.is_multiple_of(crate::BLOCK) {
@@ -42,7 +41,7 @@ impl QuantizedRows {
         Ok(Array { len: blocks as u64, ..maybe(self.memory.as_ref())? })
     }
 
-    /// Says what was computed into that memory, if there was some.
+    /// Records which tensor's quants were written to that memory, unless it is empty.
     pub(crate) fn filled(&mut self, quants: Array, of: &Tensor) {
         if quants.len > 0 {
             self.of = Some(of.id());
@@ -51,7 +50,7 @@ impl QuantizedRows {
 
     /// `x wᵀ`.
     /// `x: [T, width]`, contiguous.
-    /// `None` if there are too many rows, or no kernels for the weights.
+    /// `None` if there are too many rows, or no kernel for the weights.
     ///
     /// # Errors
     /// If the device fails.
@@ -71,7 +70,7 @@ impl QuantizedRows {
         let y = to_be_written((rows, out), x)?;
         let stream = x.device().as_cuda_device()?.cuda_stream();
         // SAFETY: weights, quants and `y` are memory of the device, as large as the parameters say.
-        // The stream is that in which all of it is used and freed.
+        // The stream is the one in which all of it is used and freed.
         unsafe {
             launch(
                 w.device_ptr()?.cast(),
@@ -89,12 +88,13 @@ impl QuantizedRows {
     }
 }
 
-/// Of candle's kernels: weights, quants and results; numbers and rows of weights; from row to row
-/// of quants, in blocks, and of results; rows; stream.
+/// A candle kernel with these arguments: weights, quants and results; numbers and rows of weights;
+/// stride of quants, in blocks, and of results;
+/// rows; stream.
 type ByQuants =
     unsafe extern "C" fn(*const c_void, *const c_void, *mut c_void, i32, i32, i32, i32, i32, *mut c_void);
 
-/// candle's kernel for weights of a type.
+/// candle's kernel for a weight type.
 fn by_quants(kind: GgmlDType) -> Option<ByQuants> {
     Some(match kind {
         GgmlDType::Q4_0 => ffi::launch_mmvq_gguf_q4_0_f32_plain,

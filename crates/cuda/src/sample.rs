@@ -1,22 +1,22 @@
-//! The likeliest tokens that are allowed.
+//! The most likely permitted tokens.
 
 use crate::params::params;
 use crate::{Array, Device, Error, Launch, Memory, Result};
 
-/// Logits that a block of threads looks through.
+/// Logits scanned per thread block.
 const SLICE: usize = 8192;
 
-/// The most candidates that can be asked for.
+/// The largest number of candidates.
 pub const MAX_TOP_K: usize = 256;
 
-/// The `wanted` greatest finite ones of `logits: [count]`, descending, of equal ones the lower
-/// number first.
-/// Only those count whose bit is set in `mask: [ceil(count / 32)]`, or all if it is empty.
-/// `values`, `tokens`: `[wanted]`; where there are no more, minus infinity.
-/// Never more than [`MAX_TOP_K`].
+/// The `wanted` greatest finite numbers of `logits: [count]`, in descending order, equal ones by
+/// index.
+/// Only indices whose bit is set in `mask: [ceil(count / 32)]` count, or all if it is empty.
+/// `values`, `tokens`: `[wanted]`; padded with minus infinity.
+/// At most [`MAX_TOP_K`].
 ///
 /// # Errors
-/// If nothing or too many are wanted, or the device fails.
+/// If `wanted` is zero or too large, or the device fails.
 pub fn candidates<D: Device>(
     device: &D,
     logits: Array,
@@ -43,7 +43,7 @@ pub fn candidates<D: Device>(
     if blocks == 1 {
         return launch(logits, Array::default(), mask, SLICE, values, tokens);
     }
-    // Those of each slice, and of these again.
+    // Select from each slice, then from the results.
     let buffer = device.alloc(8 * blocks * wanted)?;
     let len = (blocks * wanted) as u64;
     let found = Array { address: buffer.address(), len };

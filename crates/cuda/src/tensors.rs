@@ -1,8 +1,7 @@
-//! The operations over candle's tensors on a CUDA device: what an engine that computes with candle
-//! calls.
+//! The operations on candle's tensors on a CUDA device, for an engine that computes with candle.
 //!
 //! Activations are contiguous f32.
-//! Results are new tensors; of keys and values the kernels write the very memory.
+//! Results are new tensors, except for keys and values, which kernels write in place.
 
 use std::sync::Arc;
 
@@ -19,13 +18,13 @@ use crate::{
     Weights,
 };
 
-/// Keys or values of a layer: `quants: [slots, heads * width]`, f32, f16, or u8 with 128 for zero
+/// Keys or values of a layer: `quants: [slots, heads * width]`, f32, f16, or u8 with zero at 128
 /// and f16 scales.
 #[derive(Clone, Copy, Debug)]
 pub struct Cache<'a> {
     /// The numbers.
     pub quants: &'a Tensor,
-    /// One for 32 numbers.
+    /// One per 32 numbers.
     pub scales: Option<&'a Tensor>,
 }
 
@@ -46,23 +45,23 @@ impl Cache<'_> {
     }
 }
 
-/// What is done to heads before they attend.
+/// How heads are prepared for attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
     /// RMS norms over each head of queries and of keys.
     /// `[key_width]`
     pub norms: [Option<&'a Tensor>; 2],
-    /// What they add.
+    /// The epsilon of the norms.
     pub epsilon: f32,
     /// Cosines and sines.
     /// `[T, half]`
     pub angles: [&'a Tensor; 2],
-    /// Whether neighbours turn together, else those half apart.
+    /// Whether neighbors rotate together; otherwise numbers half apart do.
     pub adjacent: bool,
 }
 
-/// How the rows of a step are shared out among blocks of threads, on the device: the same for all
-/// layers of one shape.
+/// How the rows of a step are divided among thread blocks, on the device; shared by all layers of
+/// one shape.
 #[derive(Debug)]
 pub struct Attention {
     gpu: Arc<Gpu>,
@@ -72,10 +71,10 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// For layers of `shape`, whose rows lie in `keys` and the like.
+    /// The plan for layers of `shape`, whose rows are in caches such as `keys`.
     ///
     /// # Errors
-    /// If no kernel is made for the shape, or there is not enough memory.
+    /// If there is no kernel for the shape, or not enough memory.
     pub fn new(
         heads: AttentionShape,
         block_tokens: usize,
@@ -89,16 +88,16 @@ impl Attention {
         Ok(Attention { gpu, shape, tables, rows: plan.rows() })
     }
 
-    /// Whether it was made for layers of such heads.
+    /// Whether the plan is for layers with such heads.
     pub fn suits(&self, heads: &AttentionShape) -> bool {
         self.shape.heads == *heads
     }
 
-    /// Writes rows to the places of the step.
+    /// Writes rows to the step's slots.
     /// `x: [T, width]`
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn append(&self, x: &Tensor, to: Cache) -> Result<()> {
         let (x, width) = (array(x)?, to.quants.dim(1)?);
         if x.len as usize != self.rows * width {
@@ -107,12 +106,12 @@ impl Attention {
         crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.arrays()?).map_err(wrapped)
     }
 
-    /// Makes heads ready and writes keys and values, in one launch.
+    /// Prepares heads and writes keys and values, in one launch.
     /// `q: [T, H * key_width]`, `k: [T, K * key_width]`, `v: [T, K * value_width]` -> the queries.
-    /// `None` if there is no kernel for such heads.
+    /// `None` if there is no kernel for these heads.
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn prepare(
         &self,
         [q, k, v]: [&Tensor; 3],
@@ -143,12 +142,12 @@ impl Attention {
         Ok(Some(y))
     }
 
-    /// Attends to what is written.
+    /// Attends to the written keys and values.
     /// `q: [T, H * key_width]`, `sinks: [H]` -> `[T, H * value_width]`.
-    /// Without `values` they are within keys.
+    /// Without `values` they are part of the keys.
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn attend(
         &self,
         q: &Tensor,
@@ -166,16 +165,15 @@ impl Attention {
     }
 }
 
-/// Matrices of quantized weights, in the file's own bytes: of a format that candle has no kernels
-/// for, or experts.
+/// Quantized weight matrices in the file's format: one that candle has no kernels for, or experts.
 #[derive(Clone, Debug)]
 pub struct Matrices {
     bytes: Tensor,
     format: Format,
-    /// Matrices.
+    /// Number of matrices.
     count: usize,
     width: usize,
-    /// Rows of each.
+    /// Rows per matrix.
     out: usize,
 }
 
@@ -183,7 +181,7 @@ impl Matrices {
     /// Copies `bytes`: `[count, out, width]`.
     ///
     /// # Errors
-    /// If there is not enough memory, or the bytes are no such matrices.
+    /// If there isn't enough memory, or the size of the bytes doesn't match.
     pub fn new(
         device: &CudaDevice,
         format: Format,
@@ -197,7 +195,7 @@ impl Matrices {
                 format.name()
             );
         }
-        // Words are read whole.
+        // Kernels read whole words.
         let len = bytes.len().next_multiple_of(16);
         let mut padded = Vec::with_capacity(len);
         padded.extend_from_slice(bytes);
@@ -206,26 +204,26 @@ impl Matrices {
         Ok(Matrices { bytes, format, count, width, out })
     }
 
-    /// All of them, or number `at` alone.
+    /// All matrices, or number `at` alone.
     fn weights(&self, at: usize) -> Result<Weights> {
         let Matrices { format, width, out, .. } = *self;
         Ok(Weights { format, bytes: array(&self.bytes)?, width, out, first: at * out, stack: out })
     }
 
-    /// By matrix number `at`.
+    /// The product with matrix number `at`.
     /// `x: [T, width]` -> `[T, out]`
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn product(&self, at: usize, x: &Tensor) -> Result<Tensor> {
         self.apply(at, x, 1, None, None)
     }
 
-    /// The numbers of the rows `ids` of the first matrix.
+    /// Dequantizes the rows `ids` of the first matrix.
     /// `[ids, width]`
     ///
     /// # Errors
-    /// If a row is not there, or the device fails.
+    /// If a row is out of range, or the device fails.
     pub fn rows(&self, ids: &[u32]) -> Result<Tensor> {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= self.out) {
             bail!("row {id} is out of range");
@@ -236,11 +234,11 @@ impl Matrices {
         Ok(y)
     }
 
-    /// Every matrix by its own part of each row.
+    /// Multiplies each matrix by its own part of each row.
     /// `x: [T, count * width]` -> `[T, count * out]`
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn each(&self, x: &Tensor) -> Result<Tensor> {
         let rows = x.dim(0)?;
         let experts: Vec<u32> = (0..rows).flat_map(|_| 0..self.count as u32).collect();
@@ -249,8 +247,9 @@ impl Matrices {
         self.apply(0, x, 1, None, Some(&groups.grouped()?))?.reshape((rows, self.count * self.out))
     }
 
-    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0.
-    /// `shared` rows of outputs come of a row of `x`.
+    /// The product with matrix number `at`, or with the expert of each place if `grouped`; then
+    /// `at` is 0.
+    /// `shared` output rows use the same row of `x`.
     fn apply(
         &self,
         at: usize,
@@ -266,12 +265,12 @@ impl Matrices {
     }
 }
 
-/// Which places are whose.
+/// Assigns places to experts.
 struct Groups {
     /// `[T, used]`
     experts: Tensor,
     count: usize,
-    /// The places by expert, and tiles of them, where there are many.
+    /// The places sorted by expert, and their tiles, if there are many.
     sorted: Option<[Tensor; 2]>,
 }
 
@@ -279,7 +278,7 @@ impl Groups {
     fn new(gpu: &Gpu, experts: &Tensor, count: usize) -> Result<Self> {
         let places = experts.elem_count();
         let mut groups = Groups { experts: experts.clone(), count, sorted: None };
-        // Tiles are for experts of several rows each.
+        // Tiles are worthwhile if experts have several rows each.
         if places > crate::SMALL_BATCH.max(4 * count) {
             let words = |len| numbers_to_be_written(len, experts);
             groups.sorted = Some([words(places)?, words(4 * crate::max_tiles(places, count))?]);
@@ -306,7 +305,7 @@ impl Groups {
 /// -> `[T, used]` each.
 ///
 /// # Errors
-/// If shapes don't fit, or the device fails.
+/// If shapes don't match, or the device fails.
 pub fn route(router: &Router, logits: &Tensor, bias: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
     let shape = (logits.dim(0)?, router.used);
     let (experts, weights) = (numbers_to_be_written(shape, logits)?, to_be_written(shape, logits)?);
@@ -316,20 +315,20 @@ pub fn route(router: &Router, logits: &Tensor, bias: Option<&Tensor>) -> Result<
     Ok((experts, weights))
 }
 
-/// The `count` greatest finite ones of `logits: [V]`, with their places, descending, of equals the
-/// lower place first.
-/// Only those count whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is beyond has
-/// no bit.
-/// Fewer if there are no more.
+/// The `count` greatest finite numbers of `logits: [V]` with their indices, in descending order,
+/// equal ones by index.
+/// Only indices whose bit is set in `among` count: bit `i % 32` of word `i / 32`; indices beyond it
+/// don't count.
+/// Fewer if there aren't as many.
 ///
 /// # Errors
-/// If that are more than a launch gives, or the device fails.
+/// If `count` exceeds the limit of a launch, or the device fails.
 pub fn top_k(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32, u32)>> {
     let words = logits.elem_count().div_ceil(32);
     let mut mask = among[..among.len().min(words)].to_vec();
     mask.resize(words, 0);
     let mask = Tensor::from_vec(mask, words, logits.device())?;
-    // Values, then places.
+    // Values, then indices.
     let found = numbers_to_be_written(2 * count, logits)?;
     let both = array(&found)?;
     let (values, places) = (both.part(4, 0, count), both.part(4, count, count));
@@ -343,26 +342,26 @@ pub fn top_k(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32, u
 /// A layer of experts.
 #[derive(Debug)]
 pub struct Experts<'a> {
-    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
-    /// Biases are like it: `[experts, F]` or `[experts, 2 F]`.
+    /// `[experts, F, D]`; `[experts, 2 F, D]` if each expert's up rows follow its gate rows.
+    /// Biases correspond: `[experts, F]` or `[experts, 2 F]`.
     pub gate: Biased<'a>,
-    /// `[experts, F, D]` and `[experts, F]`; `None` if they are in `gate`.
+    /// `[experts, F, D]` and `[experts, F]`; `None` if they are part of `gate`.
     pub up: Option<Biased<'a>>,
     /// `[experts, D, F]` and `[experts, D]`.
     pub down: Biased<'a>,
-    /// The function on the gate.
+    /// The activation of the gate.
     pub activation: Gate,
 }
 
-/// Matrices, and what their products get added.
+/// Matrices, and the bias added to their products.
 type Biased<'a> = (&'a Matrices, Option<&'a Tensor>);
 
 impl Experts<'_> {
-    /// Every row by its experts.
+    /// Applies the experts of every row.
     /// `x: [T, D]`, `experts: [T, used]` u32, `weights: [T, used]` -> `[T, D]`
     ///
     /// # Errors
-    /// If shapes don't fit, or the device fails.
+    /// If shapes don't match, or the device fails.
     pub fn apply(&self, x: &Tensor, experts: &Tensor, weights: &Tensor) -> Result<Tensor> {
         let gpu = gpu(x)?;
         let used = experts.dim(1)?;
@@ -384,11 +383,11 @@ impl Experts<'_> {
     }
 }
 
-/// `act(gate) up`, and its quants if somebody wants them.
-/// `up: [T, F]`, `gate` the same or `[T, 1]`.
+/// `act(gate) up`, and its quants on request.
+/// `up: [T, F]`, `gate` likewise or `[T, 1]`.
 ///
 /// # Errors
-/// If lengths don't fit, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn gated(
     gate: &Tensor,
     up: &Tensor,
@@ -405,10 +404,10 @@ pub fn gated(
     Ok(y)
 }
 
-/// RMS norm over every group of `weight.len()` numbers, and its quants where groups are rows.
+/// RMS norm over every group of `weight.len()` numbers, and the quants if groups are rows.
 ///
 /// # Errors
-/// If lengths don't fit, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, quants: &mut QuantizedRows) -> Result<Tensor> {
     let y = to_be_written(x.shape(), x)?;
     let (terms, results) = ([array(x)?, Array::default()], [Array::default(), array(&y)?]);
@@ -416,11 +415,11 @@ pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, quants: &mut QuantizedRow
     Ok(y)
 }
 
-/// `x + more`, and its RMS norm over every group of `weight.len()` numbers, and the quants of that
-/// where groups are rows.
+/// `x + more`, its RMS norm over every group of `weight.len()` numbers, and the norm's quants if
+/// groups are rows.
 ///
 /// # Errors
-/// If lengths don't fit, or the device fails.
+/// If lengths don't match, or the device fails.
 pub fn add_norm(
     x: &Tensor,
     more: &Tensor,
@@ -452,7 +451,7 @@ fn add_and_norm(
     Ok(())
 }
 
-/// What a sequence has in a delta layer.
+/// A sequence's state in a delta layer.
 #[derive(Clone, Debug)]
 pub struct RecurrentState {
     /// `[kernel - 1, channels]`
@@ -467,15 +466,15 @@ impl RecurrentState {
     }
 }
 
-/// One sequence's rows: how many, and the state before them (`None` at its beginning).
-/// The state is wanted after some of them, ascending, the last at the end.
+/// One sequence's rows: their number, and the state before them (`None` at its beginning).
+/// The state is returned after some of them, ascending, the last at the end.
 #[derive(Clone, Debug)]
 pub struct DeltaSequence {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// The state before.
     pub before: Option<RecurrentState>,
-    /// Where to stop.
+    /// After how many rows to return the state.
     pub saves: Vec<usize>,
 }
 
@@ -484,7 +483,7 @@ pub struct DeltaSequence {
 /// `[T, value_heads * value_width]`, and for every sequence the state at each stop.
 ///
 /// # Errors
-/// If shapes don't fit, or the device fails.
+/// If shapes don't match, or the device fails.
 pub fn delta(
     shape: &DeltaShape,
     sequences: &[DeltaSequence],

@@ -1,6 +1,6 @@
-//! What the tests of the kernels share.
+//! Shared helpers of the kernels' tests.
 
-/// Numbers between -1 and 1, the same for the same seed.
+/// Numbers between -1 and 1, determined by the seed.
 #[cfg(twin)]
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
@@ -13,8 +13,8 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is
-/// beyond 1.
+/// Fails if `y` has an error of more than `tolerance`, relative to the exact value where that
+/// exceeds 1.
 #[cfg(twin)]
 #[track_caller]
 pub(crate) fn assert_close(y: &[f32], exact: &[f32], tolerance: f32, what: &str) {
@@ -38,18 +38,18 @@ mod on_devices {
     use crate::twin::{Host, Twin};
     use crate::{Device, Launch, Result};
 
-    /// Who runs kernels in tests.
+    /// A device for tests.
     #[derive(Debug)]
     pub(crate) enum Tested {
         /// The CPU.
         Twin(Twin),
-        /// A GPU, which is waited for after each launch.
+        /// A GPU, with a wait after each launch.
         #[cfg(feature = "cuda")]
         Gpu(&'static crate::Gpu),
     }
 
-    /// The GPU, if this build can use one and this machine has one, else the twin in both orders of
-    /// blocks and threads.
+    /// The GPU, if this build supports it and this machine has one, otherwise the twin in both
+    /// orders of blocks and threads.
     pub(crate) fn devices() -> Vec<Tested> {
         #[cfg(feature = "cuda")]
         if let Some(gpu) = gpu() {
@@ -58,7 +58,7 @@ mod on_devices {
         [false, true].map(|descending| Tested::Twin(Twin { descending })).into()
     }
 
-    /// One that is as good as any.
+    /// Any one of the devices.
     pub(crate) fn device() -> Tested {
         devices().swap_remove(0)
     }
@@ -96,22 +96,22 @@ mod on_devices {
         }
     }
 
-    /// Floats in memory.
+    /// Floats as memory.
     pub(crate) fn floats(numbers: &[f32]) -> Host {
         Host::of(&numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
     }
 
-    /// Whole numbers in memory.
+    /// Integers as memory.
     pub(crate) fn words(numbers: &[u32]) -> Host {
         Host::of(&numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())
     }
 
-    /// What floats are in memory.
+    /// Memory as floats.
     pub(crate) fn to_floats(host: &Host) -> Vec<f32> {
         host.bytes().as_chunks::<4>().0.iter().map(|&x| f32::from_le_bytes(x)).collect()
     }
 
-    /// What whole numbers are in memory.
+    /// Memory as integers.
     pub(crate) fn to_words(host: &Host) -> Vec<u32> {
         host.bytes().as_chunks::<4>().0.iter().map(|&x| u32::from_le_bytes(x)).collect()
     }

@@ -1,4 +1,4 @@
-//! The kernels on the CPU, thread by thread: slow and strict, for tests.
+//! Runs the kernels on the CPU, thread by thread: slow and strict, for tests.
 //! See `twin/emulate.h`.
 #![allow(unsafe_code)]
 
@@ -19,25 +19,25 @@ unsafe extern "C" {
     fn alara_twin_kernel(nth: usize, bytes: *mut usize, threads: *mut usize) -> *const c_char;
 }
 
-/// A kernel as it is declared.
+/// A kernel's declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// Its name.
     pub name: String,
-    /// Bytes of its parameter.
+    /// Size of its parameter in bytes.
     pub bytes: usize,
-    /// The most threads of a block that it is compiled for.
+    /// The most threads per block that it is compiled for.
     pub threads: usize,
 }
 
-/// Every kernel that there is.
+/// All kernels.
 pub fn kernels() -> impl Iterator<Item = Kernel> {
     (0..).map_while(|nth| {
         let (mut bytes, mut threads) = (0, 0);
-        // SAFETY: it writes to the two places, and the name that it gives lasts as long as the
-        // program.
+        // SAFETY: it writes to the two references, and the name that it returns lives as long as
+        // the program.
         let name = unsafe { alara_twin_kernel(nth, &mut bytes, &mut threads) };
-        // SAFETY: as above.
+        // SAFETY: the name is a static C string, see above.
         (!name.is_null())
             .then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
             .map(|name| Kernel { name, bytes, threads })
@@ -47,12 +47,12 @@ pub fn kernels() -> impl Iterator<Item = Kernel> {
 /// Runs kernels on the CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Twin {
-    /// Whether blocks and threads go last to first.
-    /// What kernels compute must not depend on it.
+    /// Whether blocks and threads run from last to first.
+    /// Kernels' results must not depend on it.
     pub descending: bool,
 }
 
-/// Memory of the CPU that kernels write; a GPU's too, where a test has found one.
+/// CPU memory that kernels write; shared with a GPU, if a test uses one.
 #[derive(Debug)]
 pub struct Host {
     words: NonNull<u128>,
@@ -60,29 +60,29 @@ pub struct Host {
 }
 
 impl Host {
-    /// Room for `len` bytes, of which all bits are set: NaNs, and places that are nowhere.
+    /// Memory for `len` bytes with all bits set: NaNs, and invalid indices.
     fn new(len: usize) -> Self {
         let words = NonNull::new(memory::get(len)).expect("memory for a test").cast::<u128>();
-        // SAFETY: so much was got.
+        // SAFETY: this much was allocated.
         unsafe { words.write_bytes(0xff, len.div_ceil(16)) };
         Host { words, len }
     }
 
-    /// These bytes.
+    /// Memory with these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let host = Host::new(bytes.len());
-        // SAFETY: as many bytes are there, nobody else knows of them yet.
+        // SAFETY: the memory has that many bytes, and nothing else refers to it yet.
         unsafe { host.words.cast::<u8>().copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         host
     }
 
     /// The bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        // SAFETY: as many are there and initialised, and no kernel runs now.
+        // SAFETY: that many bytes are initialized, and no kernel is running.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), self.len) }.to_vec()
     }
 
-    /// As numbers of `size` bytes.
+    /// The memory as an array of numbers of `size` bytes.
     pub fn array(&self, size: usize) -> Array {
         Array { address: self.address(), len: (self.len / size) as u64 }
     }
@@ -94,8 +94,8 @@ impl Drop for Host {
     }
 }
 
-/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on.
-/// That gives memory that both see under one address.
+/// The source of [`Host`]'s memory: the allocator, or the driver of the GPU that tests run on,
+/// whose memory both access at the same address.
 mod memory {
     use std::alloc::{Layout, alloc, dealloc};
 
@@ -117,7 +117,7 @@ mod memory {
         if let Some(gpu) = crate::testing::gpu() {
             return gpu.give_back_shared(at);
         }
-        // SAFETY: it was got by the same layout, and is dropped once.
+        // SAFETY: it was allocated with the same layout, and is freed once.
         unsafe { dealloc(at, layout(len)) }
     }
 }
@@ -149,8 +149,8 @@ impl Device for Twin {
         let words = launch.params.words();
         let [x, y, z] = launch.grid;
         let dims = [x, y, z, launch.threads, 1, 1];
-        // SAFETY: the parameters are as long as the kernel's, which is checked.
-        // Arrays within are memory that the caller still has, and every index into them is checked.
+        // SAFETY: the parameters have the kernel's length, which is checked.
+        // The caller keeps the memory of its arrays, and every index into them is checked.
         let message = unsafe {
             alara_twin_run(
                 name.as_ptr(),
@@ -164,7 +164,7 @@ impl Device for Twin {
         if message.is_null() {
             return Ok(());
         }
-        // SAFETY: a text that lasts until this thread's next call.
+        // SAFETY: the string lives until this thread's next call.
         Err(error(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned()))
     }
 }

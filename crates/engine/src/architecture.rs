@@ -1,8 +1,8 @@
-//! What a GGUF file can't say about itself.
+//! The facts about a model that a GGUF file doesn't contain.
 //!
-//! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors
-//! exist, and the rest in an architecture file.
-//! That is a few lines of YAML under `models/architectures`, embedded at build time.
+//! The facts of a model come from three places: sizes from the metadata, optional parts from the
+//! tensors present, and the rest from an architecture file.
+//! Such a file is a few lines of YAML under `models/architectures`, embedded at build time.
 //!
 //! No code asks for an architecture's name, so a family of known parts takes a file and no code.
 
@@ -19,11 +19,11 @@ use crate::{Error, Result, role};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/architectures");
 
-/// What is laid under each of them.
+/// Merged under every architecture file.
 const EVERY: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", env!("ALARA_MODELS"), "/every-architecture.yaml"));
 
-/// An architecture file, with the cases of its `when` that hold for a model already taken in.
+/// An architecture file, with the matching cases of its `when` already merged.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Architecture {
@@ -32,73 +32,74 @@ pub struct Architecture {
     /// Other values of `general.architecture` with the same meaning.
     #[serde(default)]
     pub accepts: Vec<String>,
-    /// Other names under which files keep keys and tensors.
+    /// Other names that files use for keys and tensors.
     #[serde(default)]
     pub rename: Rename,
-    /// Values of keys that a file may lack; without the prefix.
+    /// Values of keys that a file may omit; without the prefix.
     #[serde(default)]
     pub defaults: BTreeMap<String, Value>,
-    /// Whether every token sees all others, as in models for embeddings.
-    /// Blocks then have their norms after the sums, in the slots `attn_out` and `ffn_out`.
+    /// Whether every token attends to all others, as in embedding models.
+    /// Blocks then apply their norms after the residual sums, in the slots `attn_out` and
+    /// `ffn_out`.
     #[serde(default)]
     pub encoder: bool,
-    /// Which tensor serves which norm slot.
+    /// The tensor for each norm slot.
     #[serde(default)]
     pub norms: NormSlots,
-    /// What the rotation is.
+    /// The rotary embedding.
     pub rope: RopeFacts,
-    /// For a model with a window: every how many blocks one sees everything, the last of each
+    /// For a model with a window: one block in this many has full attention, the last of each
     /// group.
     pub full_attention_every: Option<usize>,
-    /// Whether a window is a chunk: one of those that positions are cut into, up to the token
-    /// itself.
+    /// Whether windows are chunks: positions are cut into chunks, and a token attends from its
+    /// chunk's start to itself.
     #[serde(default)]
     pub chunked_window: bool,
-    /// What multiplies attention scores, where the metadata doesn't say.
+    /// The scale of attention scores, unless the metadata sets it.
     #[serde(default)]
     pub query_scale: QueryScale,
-    /// What multiplies embeddings, where the metadata doesn't say.
+    /// The scale of embeddings, unless the metadata sets it.
     #[serde(default)]
     pub embedding_scale: EmbeddingScale,
-    /// What the metadata's `logit_scale` does.
-    /// `None`: files have none.
+    /// The meaning of the metadata's `logit_scale`.
+    /// `None`: files don't have it.
     pub logit_scale: Option<LogitScale>,
-    /// What the norms of blocks and of the output are.
+    /// The kind of norm of blocks and output.
     #[serde(default)]
     pub norm: NormKind,
     /// Norms on the heads of queries and keys.
     #[serde(default)]
     pub qk_norm: QkNorm,
-    /// Whether heads of values are normed, without weights.
-    /// A block without values of its own then takes what its keys are made of.
+    /// Whether heads of values are normalized, without weights.
+    /// A block without value weights then uses the input of its keys.
     #[serde(default)]
     pub value_norm: bool,
-    /// Whether attention and the feed-forward layer read the same, the norm `attn_in`, and are
-    /// added together.
+    /// Whether attention and the feed-forward layer read the same input, the norm `attn_in`, and
+    /// their results are summed.
     #[serde(default)]
     pub parallel: bool,
-    /// The function on the gate of the feed-forward layer.
+    /// The activation of the feed-forward layer's gate.
     #[serde(default)]
     pub activation: Activation,
-    /// The function of feed-forward layers without a gate.
+    /// The activation of feed-forward layers without a gate.
     /// `None`: models of this architecture have none.
     pub ungated: Option<Ungated>,
-    /// How experts are chosen, where the metadata doesn't say.
+    /// How experts are chosen, unless the metadata sets it.
     /// `None`: models of this architecture have none.
     pub router: Option<Router>,
-    /// What files leave out about their tokenizer.
+    /// Facts about the tokenizer that files omit.
     #[serde(default)]
     pub tokenizer: TokenizerFacts,
-    /// What of a file nobody needs to read.
+    /// Keys and tensors that needn't be read.
     #[serde(default)]
     pub harmless: Harmless,
-    /// What checkpoints of Hugging Face's call the same.
+    /// The corresponding names in Hugging Face checkpoints.
     /// `None`: models of this architecture are read from GGUF files only.
     pub checkpoint: Option<CheckpointFacts>,
 }
 
-/// Names of `config.json` and `model.safetensors`, each with the canonical one, and what these
-/// files may say beside.
+/// Names in `config.json` and `model.safetensors`, each with the canonical name, and other entries
+/// that these files may have.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointFacts {
@@ -106,19 +107,19 @@ pub struct CheckpointFacts {
     pub model_type: String,
     /// Metadata keys without the prefix, by keys of `config.json`.
     pub keys: BTreeMap<String, String>,
-    /// Keys of `config.json` that must have this value, or be absent.
+    /// Keys of `config.json` that must either be absent or have this value.
     #[serde(default)]
     pub needs: BTreeMap<String, Value>,
-    /// Tensors; `*` is the number of a block.
-    /// A name covers what follows it after a dot.
+    /// Tensors; `*` stands for a block number.
+    /// A name also covers its continuations after a dot.
     pub tensors: BTreeMap<String, String>,
-    /// What nobody needs to read, by the names there.
+    /// Entries that needn't be read, by their names in the checkpoint.
     #[serde(default)]
     pub harmless: Harmless,
 }
 
-/// Names of what changes no logit.
-/// One that ends in a dot stands for all that begin so.
+/// Names of entries that don't affect the logits.
+/// A name that ends in a dot covers all names with that prefix.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Harmless {
@@ -130,7 +131,7 @@ pub struct Harmless {
     pub tensors: Vec<String>,
 }
 
-/// What holds for every architecture.
+/// Facts that apply to every architecture.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Every {
@@ -138,9 +139,9 @@ struct Every {
     harmless: Harmless,
 }
 
-/// Names as some files have them, each with the name that it stands for.
-/// Keys go without the prefix, tensors without `blk.N.`; a tensor's name covers what follows it
-/// after a dot (`attn_out: attn_output` renames weight and bias).
+/// Alternative names in some files, each with its canonical name.
+/// Keys have no prefix, tensors no `blk.N.`; a tensor's name also covers its continuations after a
+/// dot (`attn_out: attn_output` renames weight and bias).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
@@ -152,35 +153,35 @@ pub struct Rename {
     pub tensors: BTreeMap<String, String>,
 }
 
-/// What the file says of the rotation.
+/// The facts of the rotary embedding.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RopeFacts {
     /// Which elements of a head rotate together.
     pub pairing: Pairing,
-    /// Whether windowed layers rotate without scaling, and by the base `rope.freq_base_swa` if
-    /// there is one, rather than as the others do.
+    /// Whether windowed layers rotate without scaling, and with the base `rope.freq_base_swa` if
+    /// present, rather than like the others.
     #[serde(default)]
     pub window_unscaled: bool,
-    /// What the multiplier of YaRN, `rope.scaling.yarn_log_multiplier`, acts on.
+    /// The target of YaRN's multiplier, `rope.scaling.yarn_log_multiplier`.
     #[serde(default)]
     pub yarn_multiplies: YarnMultiplies,
-    /// Whether only windowed layers rotate, in a model that has such.
+    /// Whether only windowed layers rotate, in a model that has some.
     #[serde(default)]
     pub only_windowed: bool,
-    /// Every how many blocks one does not rotate, the last of each group.
+    /// One block in this many doesn't rotate, the last of each group.
     pub except_every: Option<usize>,
 }
 
-/// What YaRN's multiplier acts on.
+/// The target of YaRN's multiplier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum YarnMultiplies {
-    /// Cosines and sines, which it takes back in part.
+    /// Cosines and sines, whose scaling it partly reverts.
     #[default]
     Angles,
-    /// Attention scores, which grow by the square of `1 + key * ln(factor)`: the key holds a tenth
-    /// of it.
+    /// Attention scores, multiplied by the square of `1 + key * ln(factor)`: the key holds a tenth
+    /// of the multiplier.
     /// Source: DeepSeek-V2.
     Scores,
 }
@@ -195,20 +196,20 @@ pub enum Pairing {
     Half,
 }
 
-/// What multiplies attention scores.
+/// The scale of attention scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryScale {
     /// `1 / sqrt(E)`, E the width of a head.
     #[default]
     HeadWidth,
-    /// `1 / sqrt(D / H)`, whatever the width of a head is.
+    /// `1 / sqrt(D / H)`, independent of the width of a head.
     WidthPerHead,
-    /// Nothing.
+    /// No scaling.
     One,
 }
 
-/// What `logit_scale` does.
+/// The meaning of `logit_scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogitScale {
@@ -226,7 +227,7 @@ pub enum NormKind {
     /// Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
     #[default]
     Rms,
-    /// The same after the mean was taken off.
+    /// Subtracts the mean, then divides as RMS norm does.
     /// Source: Ba et al. 2016, <https://arxiv.org/abs/1607.06450>.
     Layer,
 }
@@ -236,27 +237,27 @@ pub enum NormKind {
 #[serde(rename_all = "snake_case")]
 #[allow(clippy::enum_variant_names, reason = "the values in architecture files")]
 pub enum QkNorm {
-    /// If there are tensors, before the rotation.
+    /// With weights if the tensors exist, before the rotation.
     #[default]
     BeforeRope,
-    /// If there are tensors, after it.
+    /// With weights if the tensors exist, after the rotation.
     AfterRope,
-    /// Without weights, after the rotation of layers that rotate.
+    /// Without weights, after the rotation, in layers that rotate.
     WeightlessAfterRope,
 }
 
-/// What multiplies embeddings.
+/// The scale of embeddings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EmbeddingScale {
-    /// Nothing.
+    /// No scaling.
     #[default]
     One,
     /// `sqrt(D)`.
     SqrtWidth,
 }
 
-/// The function on the gate of a gated layer.
+/// The activation of a gated layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -272,7 +273,7 @@ pub enum Activation {
     ClampedSwiglu,
 }
 
-/// The function of a feed-forward layer without a gate.
+/// The activation of a feed-forward layer without a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ungated {
@@ -284,22 +285,22 @@ pub enum Ungated {
     Gelu,
 }
 
-/// How experts are chosen and weighed.
+/// How experts are chosen and weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Router {
-    /// What makes a score of a logit.
+    /// Converts logits to scores.
     #[serde(default)]
     pub score: Score,
-    /// Whether the scores of the chosen are divided by their sum.
+    /// Whether the scores of the chosen experts are divided by their sum.
     #[serde(default)]
     pub normalise: bool,
-    /// Whether weights multiply what goes into an expert rather than what comes out.
+    /// Whether weights multiply an expert's input rather than its output.
     #[serde(default)]
     pub weigh_input: bool,
 }
 
-/// What makes a score of a router's logit.
+/// Converts a router's logits to scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Score {
@@ -308,24 +309,24 @@ pub enum Score {
     Softmax,
     /// Sigmoid of each.
     Sigmoid,
-    /// Softmax over the chosen ones, which are chosen by their logits.
+    /// Softmax over the chosen experts; the choice is by logits.
     SoftmaxOfChosen,
-    /// Sigmoid of each of the chosen ones, which are chosen by their logits.
+    /// Sigmoid of each chosen expert; the choice is by logits.
     SigmoidOfChosen,
 }
 
-/// The tensor, without `blk.N.` and `.weight`, that serves each norm slot of a block.
-/// A slot without one is no norm; a slot with one requires it.
+/// The tensor for each norm slot of a block, without `blk.N.` and `.weight`.
+/// A slot without a tensor has no norm; a slot with one requires it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NormSlots {
-    /// On what attention reads.
+    /// Applied to the input of attention.
     pub attn_in: Option<String>,
-    /// On what attention adds to the residual stream.
+    /// Applied to the output of attention, before it is added to the residual stream.
     pub attn_out: Option<String>,
-    /// On what the feed-forward layer reads.
+    /// Applied to the input of the feed-forward layer.
     pub ffn_in: Option<String>,
-    /// On what the feed-forward layer adds.
+    /// Applied to the output of the feed-forward layer.
     pub ffn_out: Option<String>,
 }
 
@@ -336,22 +337,22 @@ impl Default for NormSlots {
     }
 }
 
-/// A case of `when`: facts of the model, and what else is true if all of them hold.
+/// A case of `when`: conditions on the model, and settings that apply if all of them hold.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     /// Metadata keys without the prefix with their values; `has_tensor` with a tensor's name.
     #[serde(rename = "if")]
     condition: BTreeMap<String, Value>,
-    /// Laid over the file.
+    /// Merged over the file.
     set: Value,
 }
 
 impl Architecture {
-    /// The architecture file for `gguf` among those that ship.
+    /// The built-in architecture file for `gguf`.
     ///
     /// # Errors
-    /// If the file names no architecture, or none that is known.
+    /// If the file names no architecture, or an unknown one.
     pub fn of(gguf: &Gguf) -> Result<Self> {
         let shipped = FILES.files().map(|file| {
             (file.path().display().to_string(), file.contents_utf8().unwrap_or_default().to_owned())
@@ -359,10 +360,10 @@ impl Architecture {
         Self::among(shipped, gguf)
     }
 
-    /// The architecture file for `gguf` among `files`, pairs of name and text.
+    /// The architecture file for `gguf` in `files`, pairs of name and text.
     ///
     /// # Errors
-    /// As [`Architecture::of`], or if one of the files is wrong.
+    /// As [`Architecture::of`], or if one of the files is invalid.
     pub fn among(files: impl IntoIterator<Item = (String, String)>, gguf: &Gguf) -> Result<Self> {
         let Some(name) = gguf.metadata().str("general.architecture")? else {
             role::check(gguf)?;
@@ -397,7 +398,7 @@ impl Architecture {
             known.push(architecture.architecture);
             others.extend(architecture.accepts);
         }
-        // Files that lie beside models have architectures of their own.
+        // Companion files of models have their own architectures.
         role::check(gguf)?;
         known.sort();
         Err(Error::UnknownArchitecture {
@@ -412,12 +413,12 @@ impl Architecture {
 }
 
 impl Architecture {
-    /// Whether an architecture file is called so.
+    /// Whether an architecture file has this name.
     pub fn is_known(name: &str) -> bool {
         FILES.get_file(format!("{name}.yaml")).is_some()
     }
 
-    /// Lays what holds for every architecture under this one.
+    /// Merges the facts of every architecture under this one.
     fn over_every(mut self) -> Result<Self> {
         let every: Every = serde_saphyr::from_str(EVERY).map_err(|error| Error::ArchitectureFile {
             name: "every-architecture.yaml".into(),
@@ -437,17 +438,17 @@ impl Architecture {
 }
 
 impl CheckpointFacts {
-    /// What is known of checkpoints of a `model_type`, and its architecture.
+    /// The checkpoint facts for a `model_type`, and its architecture's name.
     ///
     /// # Errors
-    /// If one of the architecture files is wrong.
+    /// If one of the architecture files is invalid.
     pub fn of(model_type: &str) -> Result<Option<(String, Self)>> {
         Self::all()
             .find(|read| read.as_ref().map_or(true, |(_, facts)| facts.model_type == model_type))
             .transpose()
     }
 
-    /// All values of `model_type` that are known.
+    /// All known values of `model_type`.
     ///
     /// # Errors
     /// As [`CheckpointFacts::of`].
@@ -456,7 +457,7 @@ impl CheckpointFacts {
     }
 
     fn all() -> impl Iterator<Item = Result<(String, Self)>> {
-        /// Whatever else the file says.
+        /// Other entries of the file.
         #[derive(Deserialize)]
         struct Part {
             architecture: String,
@@ -496,14 +497,14 @@ pub fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::with_facts(gguf, &tokenizer_facts(gguf))
 }
 
-/// What the architecture file of `gguf` says about its tokenizer.
-/// Nothing if its architecture is not known, as in files that hold just a vocabulary.
+/// The tokenizer facts in the architecture file of `gguf`.
+/// Empty for an unknown architecture, as in files that only hold a vocabulary.
 fn tokenizer_facts(gguf: &Gguf) -> TokenizerFacts {
     Architecture::of(gguf).map(|architecture| architecture.tokenizer).unwrap_or_default()
 }
 
 impl Harmless {
-    /// Whether `names` has `name`, or what it begins with.
+    /// Whether `names` contains `name`, or a covering prefix of it.
     pub fn has(names: &[String], name: &str) -> bool {
         names.iter().any(|known| known == name || known.ends_with('.') && name.starts_with(known.as_str()))
     }
@@ -525,7 +526,7 @@ impl Case {
     }
 }
 
-/// Lays `over` over `base`: maps are merged, everything else replaces.
+/// Merges `over` into `base`: maps are merged, other values replaced.
 fn overlay(base: &mut Value, over: Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
@@ -563,8 +564,8 @@ mod tests {
         assert!(serde_saphyr::from_str::<Architecture>(text).unwrap_err().to_string().contains("widnow"));
     }
 
-    /// What Ollama's files leave out.
-    /// An architecture that is not there yet has nothing to say.
+    /// Facts that Ollama's files omit.
+    /// An unknown architecture has none.
     #[test]
     fn architectures_fill_in_what_files_leave_out() {
         #[track_caller]

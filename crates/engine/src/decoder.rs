@@ -1,4 +1,4 @@
-//! The one forward pass.
+//! The forward pass of all decoder models.
 //!
 //! Dimension letters, here and everywhere: T tokens in the step, S sequences, L layers, V
 //! vocabulary.
@@ -26,12 +26,12 @@ use crate::{Error, Result};
 /// A loaded model and its cache.
 #[derive(Debug)]
 pub struct Decoder<B: Backend> {
-    /// Where the weights are.
+    /// The file that the weights come from.
     gguf: Gguf,
     backend: B,
     embedding: B::Matrix,
     embedding_scale: f32,
-    /// Embeddings of blocks' own.
+    /// Per-layer embeddings.
     per_layer: Option<PerLayerTable<B>>,
     blocks: Vec<Block<B>>,
     norm: Norm<B>,
@@ -39,7 +39,7 @@ pub struct Decoder<B: Backend> {
     logit_scale: f32,
     logit_cap: Option<f32>,
     rope: Rope,
-    /// Of windowed layers, where it is another one.
+    /// For windowed layers, if they differ.
     windowed_rope: Option<Rope>,
     vocabulary: usize,
     width: usize,
@@ -52,21 +52,21 @@ struct Block<B: Backend> {
     token_mixer: TokenMixer<B>,
     attn_out: Option<Norm<B>>,
     ffn_in: Option<Norm<B>>,
-    /// `None`: the block has a token mixer only.
+    /// `None` if the block only has a token mixer.
     ffn: Option<FeedForward<B>>,
     ffn_out: Option<Norm<B>>,
-    /// Whether the token mixer and the feed-forward layer read the same.
+    /// Whether the token mixer and the feed-forward layer read the same input.
     parallel: bool,
-    /// Multiplies what either adds to the residual stream.
+    /// Multiplies what each adds to the residual stream.
     residual_scale: f32,
-    /// What the block adds of its own embeddings.
+    /// Adds the block's own embeddings.
     per_layer: Option<PerLayer<B>>,
-    /// Multiplies the residual stream in the end.
+    /// Multiplies the residual stream at the end.
     output_scale: Option<f32>,
 }
 
-/// What a block's token mixer leaves: the residual stream, what it adds to it, if there is one, and
-/// its input for a parallel feed-forward layer.
+/// The results of a block's token mixer: the residual stream, its own contribution, if separate,
+/// and its input, for a parallel feed-forward layer.
 /// `[T, D]` each
 #[derive(Debug)]
 struct MixerOutput<A> {
@@ -75,32 +75,31 @@ struct MixerOutput<A> {
     input: Option<A>,
 }
 
-/// The feed-forward layer; which one it is, is seen from the tensors.
+/// The feed-forward layer; the tensors present determine its kind.
 #[derive(Debug)]
 enum FeedForward<B: Backend> {
     Dense(Ffn<B>),
     Experts(Experts<B>),
 }
 
-/// Looks at the residual stream after each block: number of the block, and `[T, D]`.
+/// Observes the residual stream after each block: number of the block, and `[T, D]`.
 pub type Observer<'a> = &'a mut dyn FnMut(usize, Vec<f32>);
 
 impl<B: Backend> Decoder<B> {
-    /// As [`Decoder::load_as`], by the architecture file that ships.
+    /// As [`Decoder::load_as`], with the built-in architecture file.
     ///
     /// # Errors
-    /// As there, or if the architecture is unknown.
+    /// As [`Decoder::load_as`], or if the architecture is unknown.
     #[cfg(test)]
     pub fn load(gguf: &Gguf, backend: B, config: &CacheConfig, kv: KvType) -> Result<Self> {
         Self::load_as(gguf, &Architecture::of(gguf)?, backend, config, kv)
     }
 
-    /// Loads the model in `gguf`, by its architecture file, and makes room for what it keeps of its
+    /// Loads the model in `gguf`, according to its architecture file, and allocates the caches of
     /// sequences.
     ///
     /// # Errors
-    /// If a size or tensor is missing, wrong or more than is understood, or the backend has no
-    /// room.
+    /// If a size or tensor is missing, invalid or unsupported, or the backend runs out of memory.
     pub fn load_as(
         gguf: &Gguf,
         architecture: &Architecture,
@@ -127,8 +126,8 @@ impl<B: Backend> Decoder<B> {
         weights.backend.begin(Section::Output);
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
         let norm = norm.of_kind(architecture.norm);
-        // A table that serves as both is taken twice: the two may lie on different devices, and on
-        // a CPU they are the same bytes.
+        // A table that serves as both is loaded twice: the two may be on different devices, and on
+        // a CPU they share their bytes.
         let output = match weights.matrix("output.weight", vocabulary, sizes.width)? {
             Some(output) => output,
             None => weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?,
@@ -161,13 +160,13 @@ impl<B: Backend> Decoder<B> {
             width: sizes.width,
             kv,
         };
-        // Steps may be another thread's, for whom all has to be there.
+        // Steps may run on another thread, for which all data must be ready.
         decoder.backend.wait()?;
         gguf.check_unchanged()?;
         Ok(decoder)
     }
 
-    /// Bytes of the layers' caches by `config`: keys and values, and recurrent state.
+    /// Bytes of the layers' caches for `config`: keys and values, and recurrent state.
     pub fn cache_bytes(&self, config: &CacheConfig, kv: KvType) -> (u64, u64) {
         self.cache_bytes_by_layer(config, kv).into_iter().fold(
             (0, 0),
@@ -177,13 +176,13 @@ impl<B: Backend> Decoder<B> {
         )
     }
 
-    /// The same of each block.
+    /// Bytes of each block's caches for `config`: keys and values, and recurrent state.
     pub fn cache_bytes_by_layer(&self, config: &CacheConfig, kv: KvType) -> Vec<(u64, u64)> {
         let token_mixers = self.blocks.iter().map(|block| &block.token_mixer);
         token_mixers.map(|token_mixer| token_mixer.cache_bytes(config, kv)).collect()
     }
 
-    /// Whether a row's result never depends on what shares its step.
+    /// Whether a row's result never depends on the other rows of its step.
     pub fn is_row_invariant(&self) -> bool {
         self.backend.is_row_invariant()
     }
@@ -203,8 +202,7 @@ impl<B: Backend> Decoder<B> {
         self.blocks.iter().any(|block| block.token_mixer.recurrent())
     }
 
-    /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every
-    /// one that is not.
+    /// Copies block `from` to block `to`, either in every windowed layer or in every other one.
     ///
     /// # Errors
     /// If the backend fails.
@@ -214,7 +212,7 @@ impl<B: Backend> Decoder<B> {
         group.try_for_each(|token_mixer| token_mixer.copy_block(&mut self.backend, from, to))
     }
 
-    /// Copies the recurrent state of slot `from` to slot `to`, in every layer that has one.
+    /// Copies the recurrent state in slot `from` to slot `to`, in every layer that has one.
     ///
     /// # Errors
     /// If the backend fails.
@@ -222,12 +220,12 @@ impl<B: Backend> Decoder<B> {
         self.blocks.iter_mut().try_for_each(|block| block.token_mixer.copy_state(&mut self.backend, from, to))
     }
 
-    /// How long the steps since this was last asked have copied recurrent state for snapshots.
+    /// Time that steps since the last call spent on copying recurrent state for snapshots.
     pub fn snapshot_time(&mut self) -> Duration {
         self.backend.snapshot_time()
     }
 
-    /// What is cached of a sequence, and in which block.
+    /// The caches of a sequence, each with its block number.
     pub fn caches(&self) -> Vec<(usize, LayerCache)> {
         let blocks = self.blocks.iter().enumerate();
         blocks
@@ -235,30 +233,30 @@ impl<B: Backend> Decoder<B> {
             .collect()
     }
 
-    /// Appends what block number `layer` has at `slice` of its cache to `out`.
+    /// Appends the contents of block number `layer`'s cache at `slice` to `out`.
     ///
     /// # Errors
-    /// If the backend can't.
+    /// If the backend doesn't support it.
     pub fn save(&self, layer: usize, slice: CacheSlice, out: &mut Vec<u8>) -> Result<()> {
         self.blocks[layer].token_mixer.save(&self.backend, slice, out)
     }
 
-    /// Puts what [`Decoder::save`] gave at `slice`.
+    /// Restores bytes saved by [`Decoder::save`] to `slice`.
     ///
     /// # Errors
-    /// If the backend can't.
+    /// If the backend doesn't support it.
     pub fn load_back(&mut self, layer: usize, slice: CacheSlice, bytes: &[u8]) -> Result<()> {
         self.blocks[layer].token_mixer.load_back(&mut self.backend, slice, bytes)
     }
 
-    /// Computes one step: extends the cache by its tokens, and gives the logits of its output rows,
-    /// as [`Decoder::read`] takes them.
+    /// Computes one step: extends the cache by its tokens, and returns the logits of its output
+    /// rows, for [`Decoder::read`].
     /// `None` if there are no such rows.
-    /// All is computed when it returns.
+    /// All work is done when it returns.
     ///
     /// # Errors
-    /// If a token is out of range, the backend fails, or the model's file was changed since it was
-    /// opened.
+    /// If a token is out of range, the backend fails, or the model's file was changed after
+    /// opening.
     pub fn forward(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         self.compute(step, observer).map_err(|error| match error {
             Error::DeviceMemory { operation, .. } => {
@@ -269,12 +267,12 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
-    /// As [`Decoder::forward`], but gives the states that logits are made of: those of the output
-    /// rows after the last norm.
+    /// As [`Decoder::forward`], but returns the output rows' states after the last norm, before
+    /// they become logits.
     /// `[rows, D]`
     ///
     /// # Errors
-    /// As there.
+    /// As [`Decoder::forward`].
     pub fn states(&mut self, step: &Step) -> Result<Vec<f32>> {
         let states = self.normed(step, None);
         self.gguf.check_unchanged()?;
@@ -284,7 +282,7 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// All of what [`Decoder::forward`] gave.
+    /// Copies the result of [`Decoder::forward`] to the host.
     /// `[rows, V]`
     ///
     /// # Errors
@@ -296,7 +294,8 @@ impl<B: Backend> Decoder<B> {
         Ok(logits)
     }
 
-    /// The same, to be worked on; where they lie they are so only once.
+    /// The result of [`Decoder::forward`], modifiable on the host.
+    /// Call it at most once per result, since a logit cap is applied in place.
     ///
     /// # Errors
     /// If the backend fails.
@@ -312,8 +311,8 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// As [`Backend::top_k`] of what [`Decoder::forward`] gave.
-    /// `None` too where logits are capped: a cap makes equals of different ones.
+    /// [`Backend::top_k`] of the result of [`Decoder::forward`].
+    /// Also `None` if logits are capped, since a cap can make different logits equal.
     ///
     /// # Errors
     /// If the backend fails.
@@ -326,10 +325,10 @@ impl<B: Backend> Decoder<B> {
 
     fn compute(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         let logits = self.logits(step, observer);
-        // Weights that were lost meanwhile were zeros: no token may come of them.
+        // Weights that were lost meanwhile read as zeros: no token may result from them.
         self.gguf.check_unchanged()?;
         let logits = logits?;
-        // Times and errors of a step are those of the computation itself.
+        // Attribute the time and the errors of the computation to this step.
         self.backend.wait()?;
         Ok(logits)
     }
@@ -342,7 +341,7 @@ impl<B: Backend> Decoder<B> {
         self.backend.matmul(&h, &self.output).map(Some)
     }
 
-    /// The output rows after the last norm.
+    /// Computes the output rows after the last norm.
     /// `[S, D]`
     fn normed(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
         let backend = &mut self.backend;
@@ -362,9 +361,9 @@ impl<B: Backend> Decoder<B> {
             None => None,
         };
         let layers = self.blocks.len();
-        // Whether the rows are all of the step's, rather than its outputs alone.
+        // Whether `x` has all rows of the step, rather than only its outputs.
         let mut whole = true;
-        // What the latest block gives is added when the next norm is made: one pass over both.
+        // The latest block's result is added together with the next norm, in one pass over both.
         let mut more = None;
         for layer in 0..layers {
             let (earlier, rest) = self.blocks.split_at_mut(layer);
@@ -372,8 +371,8 @@ impl<B: Backend> Decoder<B> {
             let shared_kv = block.token_mixer.source().and_then(|source| earlier[source].token_mixer.kv());
             let rotation = windowed.as_ref().filter(|_| block.token_mixer.windowed()).unwrap_or(&rotation);
             let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation, shared_kv)?;
-            // No row looks at another any more, so those whose logits nobody wants are done; an
-            // observer of blocks gets them whole.
+            // After the last mixer rows are independent, so rows without wanted logits are dropped;
+            // an observer needs all rows.
             if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
                     return Ok(None);
@@ -407,7 +406,7 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-/// The rows of `x: [T, D]` whose logits are wanted.
+/// Selects the rows of `x: [T, D]` whose logits are wanted.
 /// `[S, D]`
 fn outputs<B: Backend>(backend: &mut B, x: B::Array, step: &Step) -> Result<B::Array> {
     if step.outputs.len() == step.tokens.len() { Ok(x) } else { backend.rows(&x, &step.outputs) }
@@ -440,7 +439,7 @@ impl<B: Backend> Block<B> {
             let activation = architecture.activation;
             Some(FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, activation)?))
         };
-        // A block of one layer has one norm before it.
+        // A block of one layer has a single norm before it.
         let (attn_in, ffn_in) = match (token_mixer.is_empty(), &ffn) {
             (false, Some(_)) => (norm(&slots.attn_in)?, norm(&slots.ffn_in)?),
             (false, None) => (norm(&slots.attn_in)?, None),
@@ -467,7 +466,7 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// The token mixer, of the sum of `x` and `more: [T, D]`.
+    /// Applies the token mixer to the sum of `x` and `more: [T, D]`.
     fn mix(
         &mut self,
         backend: &mut B,
@@ -483,8 +482,8 @@ impl<B: Backend> Block<B> {
         Ok(MixerOutput { x, y, input: h.filter(|_| self.parallel) })
     }
 
-    /// The feed-forward layer, of all rows or some: two arrays `[T, D]`, of which the sum is the
-    /// residual stream.
+    /// Applies the feed-forward layer to all rows or some: returns two arrays `[T, D]` whose sum is
+    /// the residual stream.
     fn feed_forward(
         &self,
         backend: &mut B,
@@ -508,8 +507,8 @@ impl<B: Backend> Block<B> {
         Ok((x, Some(y)))
     }
 
-    /// What comes after both: `x`, `more: [T, D]`, of which the sum is the residual stream -> two
-    /// such.
+    /// The final operations of a block: `x`, `more: [T, D]`, whose sum is the residual stream ->
+    /// two such arrays.
     fn finish(
         &self,
         backend: &mut B,
@@ -533,14 +532,14 @@ impl<B: Backend> Block<B> {
         }
     }
 
-    /// What is added to the residual stream where a layer gives `y`.
+    /// The contribution to the residual stream for a layer's result `y`.
     fn added(&self, backend: &mut B, norm: Option<&Norm<B>>, y: B::Array) -> Result<B::Array> {
         let y = normed(backend, norm, &y)?.unwrap_or(y);
         if self.residual_scale == 1.0 { Ok(y) } else { backend.scale(y, &[self.residual_scale]) }
     }
 }
 
-/// `x + more`, and that after a norm; `None` where there is no norm.
+/// `x + more`, and its norm; `None` without a norm.
 fn summed<B: Backend>(
     backend: &mut B,
     norm: Option<&Norm<B>>,
@@ -556,7 +555,7 @@ fn summed<B: Backend>(
 
 #[cfg(test)]
 impl Decoder<crate::backend::native::Native> {
-    /// Bytes that the backend made: keys and values, and recurrent state.
+    /// Bytes allocated by the backend: keys and values, and recurrent state.
     pub fn allocated(&self) -> (u64, u64) {
         self.blocks
             .iter()

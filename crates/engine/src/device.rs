@@ -1,8 +1,8 @@
-//! Which device computes, and what to say where it can't.
+//! The device that computes, and the errors if it can't.
 //!
-//! Owns the names of devices, how they are found, and the errors of what goes wrong with them.
-//! [`crate::placement`] decides what of a model goes there.
-//! A build without the features `cuda`, `metal` and `candle` knows the names only.
+//! Owns the names of devices, their discovery, and their errors.
+//! [`crate::placement`] decides which parts of a model go there.
+//! A build without the features `cuda`, `metal` and `candle` only knows the names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use std::str::FromStr;
 use crate::error::DeviceProblem;
 use crate::{Error, Result};
 
-/// Who computes.
+/// A device to compute on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
     /// The CPU.
     #[default]
     Cpu,
-    /// A GPU for what fits there, if this build can use one and this machine has one; the CPU for
-    /// the rest.
+    /// A GPU for everything that fits, if this build supports one and this machine has one; the CPU
+    /// for the rest.
     Auto,
-    /// The NVIDIA GPU of this number, counted from 0.
+    /// The NVIDIA GPU with this number, counted from 0.
     Cuda(usize),
     /// Apple's GPU.
     Metal,
-    /// candle on the CPU, to compare with.
+    /// candle on the CPU, for comparison.
     Candle,
 }
 
@@ -57,15 +57,15 @@ impl fmt::Display for Device {
     }
 }
 
-/// What else there is for those who want to compute on NVIDIA's GPUs.
+/// A hint for users who want to compute on NVIDIA GPUs.
 #[cfg(not(feature = "cuda"))]
 const CUDA_BUILD: &str = "the one that is called alara-cuda computes on NVIDIA's (docs/gpu.md)";
 
-/// What else there is for those who want to compute on Apple's GPUs.
+/// A hint for users who want to compute on Apple GPUs.
 #[cfg(not(feature = "metal"))]
 const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
 
-/// Texts of the CUDA libraries, and what they mean.
+/// Messages of the CUDA libraries, and their meanings.
 /// Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
 #[cfg(any(feature = "candle", test))]
 const ANSWERS: [(&str, DeviceProblem); 12] = [
@@ -83,8 +83,7 @@ const ANSWERS: [(&str, DeviceProblem); 12] = [
     ("CUDA_ERROR_DEVICE_UNAVAILABLE", DeviceProblem::Busy),
 ];
 
-/// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal
-/// kernels.
+/// Messages by which devices report full memory: CUDA's driver, cuBLAS, candle's Metal kernels.
 #[cfg(any(feature = "candle", test))]
 const FULL: [&str; 4] = [
     "CUDA_ERROR_OUT_OF_MEMORY",
@@ -93,7 +92,7 @@ const FULL: [&str; 4] = [
     "create metal resource: Buffer",
 ];
 
-/// The error of `operation` on a device, by the device's message.
+/// Converts a device's message to the error of `operation`.
 #[cfg(any(feature = "candle", test))]
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
@@ -106,34 +105,34 @@ pub fn failed(operation: &str, message: &str) -> Error {
     }
 }
 
-/// A device as candle knows it.
+/// A candle device.
 #[cfg(feature = "candle")]
 pub type Handle = candle_core::Device;
 
-/// There is none in a build without candle.
+/// A build without candle has none.
 #[cfg(not(feature = "candle"))]
 #[derive(Clone, Debug)]
 pub enum Handle {}
 
-/// A GPU that was found.
+/// An available GPU.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// Which one.
+    /// The device's name in options.
     pub device: Device,
-    /// What computes on it.
+    /// The candle device.
     pub handle: Handle,
-    /// Bytes of its memory that are free.
+    /// Free memory in bytes.
     pub free: u64,
-    /// What its maker calls it.
+    /// The vendor's name for it.
     pub name: String,
 }
 
 impl Device {
-    /// Finds the device.
-    /// `None`: the CPU computes.
+    /// Opens the device.
+    /// `None` if the CPU computes.
     ///
     /// # Errors
-    /// [`Error::Device`]: it was asked for by name and can't be used.
+    /// [`Error::Device`] if it was requested by name and can't be used.
     pub fn open(self) -> Result<Option<Gpu>> {
         match self {
             Device::Cpu | Device::Candle => Ok(None),
@@ -148,7 +147,7 @@ impl Device {
     /// candle on the CPU.
     ///
     /// # Errors
-    /// [`Error::Device`]: this build is without it.
+    /// [`Error::Device`] if this build lacks it.
     pub(crate) fn candle() -> Result<Handle> {
         #[cfg(feature = "candle")]
         return Ok(Handle::Cpu);
@@ -156,13 +155,13 @@ impl Device {
         Err(Device::Candle.unusable(DeviceProblem::NotBuilt("one with the feature `candle` has it")))
     }
 
-    /// The error that says why.
+    /// The error for a device that can't be used.
     pub(crate) fn unusable(self, problem: DeviceProblem) -> Error {
         Error::Device { device: self.to_string(), problem }
     }
 }
 
-/// All GPUs that this build can compute on, or why there is none.
+/// All GPUs that this build can compute on, or why one can't be used.
 pub fn gpus() -> Vec<(Device, Result<Gpu>)> {
     let mut all = Vec::new();
     if cfg!(feature = "cuda") {
@@ -178,7 +177,7 @@ pub fn gpus() -> Vec<(Device, Result<Gpu>)> {
     all.into_iter().map(|device| (device, open(device))).collect()
 }
 
-/// The problem that a message of the libraries means.
+/// Recognizes a problem by a library's message.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 fn problem(error: &impl fmt::Display) -> DeviceProblem {
     match failed("", error.to_string().lines().next().unwrap_or_default()) {
@@ -207,7 +206,7 @@ fn cuda(index: usize) -> Result<Gpu, DeviceProblem> {
     }
     let handle = Handle::new_cuda(index).map_err(|error| problem(&error))?;
     let cuda = handle.as_cuda_device().map_err(|error| problem(&error))?;
-    // Whether it has kernels for this GPU is known now, not in the first step.
+    // Check now, not in the first step, whether there are kernels for this GPU.
     alara_cuda::Gpu::of(cuda).map_err(|error| problem(&error))?;
     let context = cuda.cuda_stream().context().clone();
     let (free, _) = context.mem_get_info().map_err(|error| problem(&error))?;
@@ -222,11 +221,11 @@ fn cuda(_index: usize) -> Result<Gpu, DeviceProblem> {
 
 #[cfg(feature = "metal")]
 fn metal() -> Result<Gpu, DeviceProblem> {
-    // candle takes the first of an empty list where there is no GPU, as in a virtual machine.
+    // candle indexes an empty list if there is no GPU, for example in a virtual machine.
     let opened = std::panic::catch_unwind(|| Handle::new_metal(0)).map_err(|_| DeviceProblem::None)?;
     let handle = opened.map_err(|error| problem(&error))?;
     let metal = handle.as_metal_device().map_err(|error| problem(&error))?.device();
-    // What the system lets a process keep there at once; the memory is the CPU's too.
+    // The limit of memory in use at once, which is shared with the CPU.
     let free = metal.recommended_max_working_set_size().saturating_sub(metal.current_allocated_size());
     Ok(Gpu { free: free as u64, name: "Apple GPU".into(), device: Device::Metal, handle })
 }

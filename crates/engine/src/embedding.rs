@@ -1,4 +1,4 @@
-//! From the states of a text's tokens to its embedding.
+//! Pools the states of a text's tokens to its embedding.
 
 use alara_text::gguf::Gguf;
 
@@ -6,8 +6,8 @@ use crate::Result;
 use crate::architecture::Architecture;
 use crate::facts::Facts;
 
-/// How the states of all tokens become one vector.
-/// Numbers of `pooling_type` as llama.cpp's `llama.h` has them.
+/// How the states of all tokens are pooled to one vector.
+/// Numbered as `pooling_type` in llama.cpp's `llama.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// Their mean, control tokens included.
@@ -19,11 +19,11 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// As the file says, else the mean.
-    /// `None` for a model that ranks texts, and makes no vectors.
+    /// The pooling in the file; the mean by default.
+    /// `None` for a model that ranks texts and has no embeddings.
     ///
     /// # Errors
-    /// If the file says what is not known.
+    /// If the file's value is unknown.
     pub fn of(gguf: &Gguf, architecture: &Architecture) -> Result<Option<Self>> {
         let facts = Facts::new(gguf, architecture)?;
         Ok(match facts.maybe("pooling_type")? {
@@ -38,23 +38,23 @@ impl Pooling {
     }
 }
 
-/// Makes the vector of one text, of states that come in order.
+/// Pools the vector of one text from its states, in order.
 #[derive(Debug)]
 pub struct Pooler {
     pooling: Pooling,
-    /// The sum of those that count.
+    /// The sum of the states that count.
     sum: Vec<f64>,
-    /// How many were seen.
+    /// Number of states so far.
     rows: usize,
 }
 
 impl Pooler {
-    /// For states of `width` numbers.
+    /// A pool for states of `width` numbers.
     pub fn new(pooling: Pooling, width: usize) -> Self {
         Pooler { pooling, sum: vec![0.0; width], rows: 0 }
     }
 
-    /// Takes the next states.
+    /// Adds the next states.
     /// `[T, D]`
     pub fn push(&mut self, states: &[f32]) {
         for state in states.chunks_exact(self.sum.len()) {
@@ -68,8 +68,8 @@ impl Pooler {
         }
     }
 
-    /// The vector, of length 1.
-    /// The sum serves as the mean: they differ in length only.
+    /// The vector, normalized to length 1.
+    /// The sum replaces the mean, since they only differ in length.
     pub fn finish(self) -> Vec<f32> {
         let length = self.sum.iter().map(|number| number * number).sum::<f64>().sqrt();
         let factor = if length > 0.0 { 1.0 / length } else { 0.0 };

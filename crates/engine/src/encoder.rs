@@ -1,11 +1,12 @@
-//! An encoder: the forward pass in which every token sees all others of its text, for embeddings.
+//! An encoder: a forward pass in which every token attends to all others of its text, for
+//! embeddings.
 //!
-//! A block adds what attention gives and norms the sum, then does the same with the feed-forward
+//! A block adds the result of attention and normalizes the sum, then does so for the feed-forward
 //! layer.
-//! Nothing is cached from one step to the next.
+//! Nothing is cached between steps.
 //! Source: Devlin et al. 2018, <https://arxiv.org/abs/1810.04805>.
 //!
-//! Letters as in `decoder.rs`.
+//! Dimension letters are as in `decoder.rs`.
 
 use alara_text::gguf::Gguf;
 
@@ -23,16 +24,16 @@ pub struct Encoder<B: Backend> {
     gguf: Gguf,
     backend: B,
     embedding: B::Matrix,
-    /// Added to each token: whether it is of the first text or of a second; here always the first.
+    /// Embeddings of the text's number, first or second; here it is always the first.
     types: Option<B::Matrix>,
-    /// Added to each token: where it stands.
+    /// Embeddings of the position.
     positions: Option<B::Matrix>,
     norm: LayerNorm<B>,
     blocks: Vec<Block<B>>,
     rope: Option<Rope>,
-    /// Keys and values of the layer that is being computed.
+    /// Keys and values of the current layer.
     kv: B::Kv,
-    /// How many blocks of [`BLOCK_TOKENS`] these have.
+    /// Number of blocks of [`BLOCK_TOKENS`] tokens in it.
     kv_blocks: usize,
     kv_bytes: u64,
     vocabulary: usize,
@@ -65,11 +66,11 @@ struct LayerNorm<B: Backend> {
 }
 
 impl<B: Backend> Encoder<B> {
-    /// Loads the model in `gguf`, by its architecture file, for texts of up to `context` tokens.
+    /// Loads the model in `gguf`, according to its architecture file, for texts of up to `context`
+    /// tokens.
     ///
     /// # Errors
-    /// If a size or tensor is missing, wrong or more than is understood, or the backend has no
-    /// memory.
+    /// If a size or tensor is missing, invalid or unsupported, or the backend runs out of memory.
     pub fn load(gguf: &Gguf, architecture: &Architecture, backend: B, context: usize) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
@@ -121,7 +122,7 @@ impl<B: Backend> Encoder<B> {
         Ok(encoder)
     }
 
-    /// V, how many tokens there are.
+    /// V, the size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
     }
@@ -141,7 +142,7 @@ impl<B: Backend> Encoder<B> {
         self.kv_bytes
     }
 
-    /// How many of the first texts, of these lengths, fit into one step.
+    /// How many of the first texts, with these lengths, fit into one step.
     pub fn fitting(&self, lengths: impl Iterator<Item = usize>) -> usize {
         let mut left = self.kv_blocks;
         let fits = |length: &usize| {
@@ -152,15 +153,15 @@ impl<B: Backend> Encoder<B> {
         lengths.take_while(fits).count()
     }
 
-    /// The states after the last block of texts that fit into one step, one after the other.
+    /// The states after the last block for texts that fit into one step, concatenated.
     /// `[T, D]`
     ///
     /// # Errors
-    /// If a token is out of range, the backend fails, or the model's file was changed since it was
-    /// opened.
+    /// If a token is out of range, the backend fails, or the model's file was changed after
+    /// opening.
     pub fn forward(&mut self, texts: &[&[u32]]) -> Result<Vec<f32>> {
         let states = self.compute(texts);
-        // Weights that were lost meanwhile were zeros: nothing may come of them.
+        // Weights that were lost meanwhile read as zeros: no result may depend on them.
         self.gguf.check_unchanged()?;
         states
     }
@@ -218,7 +219,7 @@ impl<B: Backend> Attention<B> {
         let (q_out, (k_out, v_out)) = (shape.heads * shape.key_width, shape.cached());
         let fused = format!("blk.{layer}.attn_qkv");
         let is_fused = weights.has(&format!("{fused}.weight"));
-        // Fused rows are those of q, then k, then v.
+        // Fused rows are q, then k, then v.
         let projection = |name: &str, start: usize, out: usize| match is_fused {
             true => {
                 Linear::load_rows(weights, &fused, q_out + k_out + v_out, sizes.width, start..start + out)
@@ -241,9 +242,9 @@ impl<B: Backend> Attention<B> {
 
     /// `x: [T, D]` -> `[T, D]`
     ///
-    /// Backends attend causally, so they are asked twice.
-    /// The first time writes keys and values; the second has each row as if it stood at the end of
-    /// its text.
+    /// Backends attend causally, so they are called twice.
+    /// The first call writes keys and values; the second treats each row as if it were at the end
+    /// of its text.
     fn apply(
         &self,
         backend: &mut B,
@@ -280,7 +281,7 @@ impl<B: Backend> LayerNorm<B> {
     }
 }
 
-/// The shape of attention, which all blocks have alike.
+/// The shape of attention, equal in all blocks.
 fn attention_shape(facts: &Facts, sizes: &Sizes) -> Result<AttentionShape> {
     let Some(&kv_heads) = sizes.kv_heads.first().filter(|first| sizes.kv_heads.iter().all(|of| of == *first))
     else {
@@ -299,7 +300,7 @@ fn attention_shape(facts: &Facts, sizes: &Sizes) -> Result<AttentionShape> {
     })
 }
 
-/// All tokens of some texts, each text in blocks of its own.
+/// A step with all tokens of some texts, each text in separate blocks.
 fn step(texts: &[&[u32]]) -> Step {
     let mut step = Step::default();
     let mut block = 0;
@@ -313,7 +314,7 @@ fn step(texts: &[&[u32]]) -> Step {
     step
 }
 
-/// The same, each row by itself and as the last of its text: then it sees all of it.
+/// A step with each row on its own as the last of its text, so that it attends to the whole text.
 fn sees_all(step: &Step) -> Step {
     let rows = step.spans.iter().flat_map(|text| {
         (0..text.rows).map(|_| span(1, text.rows - 1, text.blocks.clone())).collect::<Vec<_>>()

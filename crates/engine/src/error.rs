@@ -1,4 +1,4 @@
-//! What can go wrong in the engine, by cause.
+//! Errors of the engine, by cause.
 
 mod checkpoint;
 mod device;
@@ -10,7 +10,7 @@ pub use device::DeviceProblem;
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with the nouns that a person needs to mend it.
+/// An error of the engine, with the details that a user needs to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -31,14 +31,14 @@ pub enum Error {
         /// The key.
         key: String,
     },
-    /// A metadata key holds what makes no sense.
+    /// The value of a metadata key is invalid.
     #[error("{file}: metadata key `{key}`: {reason}")]
     InvalidKey {
         /// The model file.
         file: String,
         /// The key.
         key: String,
-        /// What is wrong with its value.
+        /// The problem with its value.
         reason: String,
     },
     /// No architecture file accepts the model.
@@ -46,14 +46,14 @@ pub enum Error {
     UnknownArchitecture {
         /// The model file.
         file: String,
-        /// What it calls its architecture.
+        /// The file's name of its architecture.
         name: String,
-        /// The names that are known.
+        /// The known names.
         known: String,
-        /// The one of them that is most like it, if any is, as a part of the sentence.
+        /// The most similar known name, if any, as a part of the sentence.
         near: String,
     },
-    /// An embedded architecture file is wrong.
+    /// An embedded architecture file is invalid.
     #[error("architecture file {name}: {message}")]
     ArchitectureFile {
         /// The file.
@@ -61,17 +61,17 @@ pub enum Error {
         /// The reader's message.
         message: String,
     },
-    /// The file is one of those that lie beside models.
+    /// The file is a companion file of a model.
     #[error("{file} is no language model but {what}; {remedy}")]
     NotAModel {
         /// The file.
         file: String,
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
         /// What to do instead.
         remedy: &'static str,
     },
-    /// The model makes embeddings only.
+    /// The model only makes embeddings.
     #[error(
         "{model} is an encoder: it makes embeddings and writes no text; name another model for that, or ask this one \
          for embeddings"
@@ -88,7 +88,7 @@ pub enum Error {
         /// The tensor.
         name: String,
     },
-    /// The file holds tensors or keys that nobody reads, so what they stand for would be left out.
+    /// The file contains tensors or keys that nothing reads, so the computation would ignore them.
     #[error(
         "{file} holds {what}, which this build does not know what to compute with: it would give wrong answers; take another conversion \
          of the model"
@@ -99,7 +99,7 @@ pub enum Error {
         /// Names of tensors and metadata keys.
         what: String,
     },
-    /// A tensor has another shape than the metadata says.
+    /// A tensor's shape differs from the one that the metadata implies.
     #[error("{file}: tensor `{name}` has the shape {found:?}, expected {expected:?} (innermost first)")]
     TensorShape {
         /// The model file.
@@ -108,10 +108,10 @@ pub enum Error {
         name: String,
         /// Its shape.
         found: Vec<u64>,
-        /// The shape that the metadata calls for.
+        /// The expected shape.
         expected: Vec<u64>,
     },
-    /// A tensor is of a type that the backend can't compute with.
+    /// A tensor has a type that the backend doesn't support.
     #[error("{file}: tensor `{name}` is of type {kind}, which can't be computed with; {instead}")]
     TensorType {
         /// The model file.
@@ -128,74 +128,74 @@ pub enum Error {
     OutOfMemory {
         /// The model file.
         file: String,
-        /// What it needs, for people.
+        /// The memory that it needs, formatted.
         needs: String,
-        /// Tokens of the context.
+        /// Context length in tokens.
         context: usize,
-        /// The bytes that it may take, for people.
+        /// The memory that it may take, formatted.
         available: String,
-        /// What to do.
+        /// A suggestion.
         remedy: &'static str,
     },
-    /// The device that was asked for can't be used.
+    /// The requested device can't be used.
     #[error("{device} can't be used: {problem}")]
     Device {
-        /// What it is called.
+        /// The device's name.
         device: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         problem: DeviceProblem,
     },
-    /// The layers that were asked for don't fit on the device, or none does.
+    /// The requested layers don't fit on the device, or no layer does.
     #[error("{file}: {reason}")]
     Placement {
         /// The model file.
         file: String,
-        /// Which layers, the sizes, and what to do.
+        /// The layers, their sizes, and what to do.
         reason: String,
     },
-    /// The device's memory is full in the middle of something.
+    /// The device's memory became full during an operation.
     #[error(
         "the GPU's memory is full at: {operation}{}; put fewer layers there (--gpu-layers), take a smaller context (--ctx) or keep \
          keys and values in eight bits (--kv q8_0)",
         step.map_or_else(String::new, |(tokens, longest)| format!(", in a step of {tokens} tokens, the longest sequence with {longest}"))
     )]
     DeviceMemory {
-        /// What was being computed.
+        /// The operation.
         operation: String,
-        /// Tokens of the step, and of the longest sequence in it; `None` while the model is loaded.
+        /// Number of tokens in the step and in its longest sequence; `None` while the model is
+        /// being loaded.
         step: Option<(usize, usize)>,
     },
-    /// A token id outside the vocabulary was given.
+    /// A token id is outside the vocabulary.
     #[error("token {token} is outside the vocabulary of {vocabulary}")]
     TokenOutOfRange {
         /// The token.
         token: u32,
-        /// How many there are.
+        /// Size of the vocabulary.
         vocabulary: usize,
     },
-    /// The prompt leaves no room in the context.
+    /// The prompt doesn't fit the context.
     #[error("the prompt has {prompt} tokens, but the context holds {context}")]
     PromptTooLong {
-        /// Tokens of the prompt; the fewest that it can have, where it is refused before it is
-        /// tokenized.
+        /// Number of tokens in the prompt; a lower bound if it is refused before tokenization.
         prompt: usize,
         /// Tokens of the context.
         context: usize,
-        /// Tokens that the model was trained for, so the longest context that it can have.
+        /// The context length that the model was trained for, which is the longest possible one.
         trained: usize,
     },
-    /// The time for the request is over, or its client has left.
+    /// The request timed out, or its client disconnected.
     #[error(transparent)]
     Over(#[from] alara_text::request::Over),
-    /// The KV cache has no room for the sequence beside those that are running.
+    /// The KV cache has no room for the sequence besides those running.
     #[error(
         "the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs"
     )]
     OutOfBlocks {
-        /// Tokens that fit in all.
+        /// Capacity of the cache in tokens.
         capacity: usize,
     },
-    /// The request asks for tools, but the model's call format is not known.
+    /// The request has tools, but the model's call format is unknown.
     #[error("the chat template of {model} describes tools, but in no known tool-call format")]
     NoToolFormat {
         /// The model's name.
@@ -208,16 +208,16 @@ pub enum Error {
         model: String,
         /// The format's name.
         format: &'static str,
-        /// The marker that is no token.
+        /// The missing marker.
         marker: &'static str,
     },
     /// The chat template is missing or fails.
     #[error(transparent)]
     Template(#[from] alara_text::chat::TemplateError),
-    /// The grammar refuses a schema, or fails in the middle of a turn.
+    /// The grammar refuses a schema, or fails during a turn.
     #[error(transparent)]
     Grammar(#[from] alara_text::grammar::GrammarError),
-    /// The file brings no chat template, and none that is built in serves its model for sure.
+    /// The file has no chat template, and no built-in one matches its model with certainty.
     #[error(
         "{file}: the file has no chat template (metadata key `tokenizer.chat_template`), and its model is none of those \
          that one is built in for: {families}"
@@ -228,22 +228,22 @@ pub enum Error {
         /// Families with a built-in template.
         families: String,
     },
-    /// The file's chat template can't be compiled, and none that is built in serves its model for
-    /// sure.
+    /// The file's chat template can't be compiled, and no built-in one matches its model with
+    /// certainty.
     #[error("{file}: {reason}")]
     BrokenTemplate {
         /// The model file.
         file: String,
-        /// What is wrong, and where.
+        /// The error and its position.
         reason: alara_text::chat::TemplateError,
     },
-    /// A table that is built in is wrong.
+    /// A built-in table is invalid.
     #[error("models/templates/families.yaml: {message}")]
     FamilyTable {
         /// The reader's message.
         message: String,
     },
-    /// No token may follow: every logit is minus infinity or no number.
+    /// No token may follow: every logit is minus infinity or NaN.
     #[error(
         "the model gives no token that could follow: its logits are not finite, or logit_bias \
              bans all that may follow"
@@ -252,13 +252,13 @@ pub enum Error {
     /// The request contradicts itself.
     #[error("invalid request: {reason}")]
     InvalidRequest {
-        /// What is wrong.
+        /// The contradiction.
         reason: String,
     },
-    /// The backend failed in an operation.
+    /// An operation of the backend failed.
     #[error("{operation}: {message}")]
     Backend {
-        /// What was being computed.
+        /// The operation.
         operation: String,
         /// The first line of the backend's message.
         message: String,
@@ -269,7 +269,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the time for the request is over, or its client has left.
+    /// Whether the error means that the request timed out, or its client disconnected.
     pub fn is_over(&self) -> bool {
         use alara_text::grammar::GrammarError;
         use alara_text::tokenizer::TokenizerError;
@@ -281,7 +281,7 @@ impl Error {
         )
     }
 
-    /// The same error for one more of those whom it concerns.
+    /// A copy of the error, for another affected sequence.
     pub(crate) fn again(&self) -> Error {
         match self {
             Error::DeviceMemory { operation, step } => {

@@ -1,4 +1,4 @@
-//! A model's facts by their canonical names, wherever the file keeps them.
+//! Access to a model's facts by their canonical names.
 //!
 //! A file that holds a tensor or key which the engine would leave out is refused.
 
@@ -10,40 +10,39 @@ use alara_text::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::architecture::{Architecture, EmbeddingScale, Harmless, LogitScale, NormKind, QueryScale};
 use crate::{Error, Result, role};
 
-/// A model file seen through its architecture file.
-/// Keys go without the prefix, and keys and tensors have the names that the architecture file uses,
-/// whatever this file calls them.
+/// A model file accessed through its architecture file.
+/// Keys have no prefix, and keys and tensors have the architecture file's names, whatever this file
+/// calls them.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The file.
     pub gguf: &'a Gguf,
-    /// What it can't say about itself.
+    /// Facts that the file doesn't contain.
     pub architecture: &'a Architecture,
     prefix: &'a str,
-    /// The file's keys and tensors that somebody has read.
+    /// The file's keys and tensors that were read.
     read: RefCell<[BTreeSet<String>; 2]>,
 }
 
 /// How many blocks a file without tensors, as one with a vocabulary alone, may claim to have.
 const MOST_BLOCKS: usize = 1024;
-/// Most names of keys or tensors that a message lists.
+/// Most names of keys or tensors listed in a message.
 const NAMES_SHOWN: usize = 4;
 
 impl<'a> Facts<'a> {
-    /// Looks at `gguf` through `architecture`.
+    /// Accesses `gguf` through `architecture`.
     ///
     /// # Errors
-    /// If the file is no model.
+    /// If the file isn't a model.
     pub fn new(gguf: &'a Gguf, architecture: &'a Architecture) -> Result<Self> {
         role::check(gguf)?;
         let prefix = gguf.metadata().str("general.architecture")?.unwrap_or(&architecture.architecture);
         Ok(Facts { gguf, architecture, prefix, read: RefCell::default() })
     }
 
-    /// The name under which the file keeps the key `name`, prefix included; the canonical one if it
-    /// has none.
-    /// From then on it counts as read, and so do its other names where the file has the same under
-    /// them.
+    /// The file's name for the key `name`, including the prefix; the canonical one if the file
+    /// lacks it.
+    /// Marks it as read, together with its other names if the file has the same value under them.
     pub fn key(&self, name: &str) -> String {
         let canonical = format!("{}.{name}", self.prefix);
         let others = self.architecture.rename.keys.iter().filter(|(_, new)| *new == name);
@@ -58,7 +57,7 @@ impl<'a> Facts<'a> {
         key
     }
 
-    /// As [`Facts::tensor`], to be computed with: from then on it counts as read.
+    /// As [`Facts::tensor`], for use in the computation: marks it as read.
     pub fn take(&self, name: &str) -> Option<&'a TensorInfo> {
         let info = self.tensor(name)?;
         let [_, tensors] = &mut *self.read.borrow_mut();
@@ -66,17 +65,17 @@ impl<'a> Facts<'a> {
         Some(info)
     }
 
-    /// Whether a tensor of the file is never read, and need not be.
-    /// Such are towers for images or sound, and blocks that predict further tokens.
+    /// Whether a tensor of the file needn't be read.
+    /// Examples are towers for images or sound, and blocks that predict further tokens.
     pub fn ignores(&self, tensor: &str, sizes: &Sizes) -> bool {
         Harmless::has(&self.architecture.harmless.tensors, tensor)
             || block_of(tensor).is_some_and(|block| (sizes.layers..sizes.blocks).contains(&block))
     }
 
-    /// Refuses a file that holds what nobody has read, once all layers are loaded: what is not
-    /// understood would be computed without, and wrongly.
-    /// Keys of other prefixes say nothing of the computation, and a key that says 0, no or nothing
-    /// asks for nothing.
+    /// Refuses a file with unread entries, once all layers are loaded: ignoring an unknown entry
+    /// would give wrong results.
+    /// Keys with other prefixes don't concern the computation, and a key with value 0, false or
+    /// empty requires nothing.
     ///
     /// # Errors
     /// [`Error::NotUnderstood`], with the names.
@@ -103,22 +102,22 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The error for a key whose value makes no sense.
+    /// The error for a key with an invalid value.
     pub fn invalid(&self, name: &str, reason: &str) -> Error {
         Error::InvalidKey { file: self.gguf.name().into(), key: self.key(name), reason: reason.into() }
     }
 
-    /// The error for a key that is needed and absent.
+    /// The error for a required key that is absent.
     pub fn missing_key(&self, name: &str) -> Error {
         Error::MissingKey { file: self.gguf.name().into(), key: self.key(name) }
     }
 
-    /// A size; `None` if it is absent or 0.
-    /// An array with one value a block gives the one that is not 0: zeros mark blocks that have no
-    /// such thing.
+    /// A size; `None` if absent or 0.
+    /// For an array with one value per block, the one nonzero value: zeros mark blocks without this
+    /// part.
     ///
     /// # Errors
-    /// If it is no whole number, is beyond 2^32, or differs between blocks.
+    /// If it is not an integer, exceeds 2^32, or differs between blocks.
     pub fn maybe(&self, name: &str) -> Result<Option<usize>> {
         let metadata = self.gguf.metadata();
         let key = self.key(name);
@@ -143,11 +142,11 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A size of each of `layers` blocks, which may differ; 0 where a block has no such thing.
-    /// `None` if it is absent.
+    /// A size for each of `layers` blocks, which may differ; 0 for a block without this part.
+    /// `None` if absent.
     ///
     /// # Errors
-    /// If it is no whole number or array of such, or is of fewer blocks.
+    /// If it is not an integer or array of integers, or has too few entries.
     pub fn each(&self, name: &str, layers: usize) -> Result<Option<Vec<usize>>> {
         let (metadata, key) = (self.gguf.metadata(), self.key(name));
         if !matches!(metadata.get(&key), Some(Value::Array(_))) {
@@ -162,10 +161,10 @@ impl<'a> Facts<'a> {
         Ok(Some(values.iter().map(|&value| value as usize).collect()))
     }
 
-    /// Whether an array with one value a block says 0 of block `layer`.
+    /// Whether an array with one value per block is 0 for block `layer`.
     ///
     /// # Errors
-    /// If it is no array of whole numbers.
+    /// If it is not an array of integers.
     pub fn lacks(&self, name: &str, layer: usize) -> Result<bool> {
         let (metadata, key) = (self.gguf.metadata(), self.key(name));
         match metadata.get(&key) {
@@ -176,10 +175,10 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A size that must be there and not 0.
+    /// A required, nonzero size.
     ///
     /// # Errors
-    /// As [`Facts::maybe`], or if it is absent or 0.
+    /// As [`Facts::maybe`], or if absent or 0.
     pub fn size(&self, name: &str) -> Result<usize> {
         self.maybe(name)?.ok_or_else(|| self.missing_key(name))
     }
@@ -187,7 +186,7 @@ impl<'a> Facts<'a> {
     /// A finite number.
     ///
     /// # Errors
-    /// If it is no such number.
+    /// If it is not a finite number.
     pub fn number(&self, name: &str) -> Result<Option<f32>> {
         let value = match self.gguf.metadata().f32(&self.key(name))? {
             Some(value) => Some(value),
@@ -201,10 +200,10 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A text.
+    /// A string.
     ///
     /// # Errors
-    /// If it is no text.
+    /// If it is not a string.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         Ok(match self.gguf.metadata().str(&self.key(name))? {
             Some(value) => Some(value.to_owned()),
@@ -212,10 +211,10 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// A yes or no.
+    /// A boolean.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If it is not a boolean.
     pub fn flag(&self, name: &str) -> Result<Option<bool>> {
         Ok(match self.gguf.metadata().bool(&self.key(name))? {
             Some(value) => Some(value),
@@ -223,11 +222,11 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Whether sequences of up to `context` tokens take the divisors of rotations for long ones, if
-    /// the file has such for both.
+    /// Whether sequences of up to `context` tokens use the rotation divisors for long ones, if the
+    /// file has both kinds.
     ///
     /// # Errors
-    /// If a key makes no sense.
+    /// If a key is invalid.
     pub fn is_long(&self, context: usize) -> Result<bool> {
         let trained = self.maybe("rope.scaling.original_context_length")?;
         Ok(self.tensor("rope_factors_long.weight").is_some()
@@ -252,12 +251,12 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The block that a tensor is of.
+/// The number of the block that a tensor belongs to.
 pub(crate) fn block_of(tensor: &str) -> Option<usize> {
     tensor.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok())
 }
 
-/// Whether a value asks for nothing.
+/// Whether a value requires nothing.
 fn says_nothing(value: &Value) -> bool {
     fn all<T: Default + PartialEq>(values: &[T]) -> bool {
         values.iter().all(|value| *value == T::default())
@@ -277,7 +276,7 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// Names of several of a kind, as a message says them; `None` of none.
+/// Formats names of one kind for a message; `None` if there are none.
 fn listed(kind: &str, names: &[&str]) -> Option<String> {
     let shown: Vec<String> =
         names.iter().take(NAMES_SHOWN).map(|name| format!("`{}`", name.escape_debug())).collect();
@@ -290,37 +289,37 @@ fn listed(kind: &str, names: &[&str]) -> Option<String> {
     }
 }
 
-/// The sizes that every model has, from the metadata.
-/// Letters as in `decoder.rs`.
+/// The sizes common to all models, from the metadata.
+/// Dimension letters are as in `decoder.rs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// L, blocks that compute logits; blocks for predicting further tokens are left out.
+    /// L, blocks that compute logits; excludes blocks that predict further tokens.
     pub layers: usize,
-    /// All blocks.
+    /// Number of all blocks.
     pub blocks: usize,
     /// D, width of the residual stream.
     pub width: usize,
     /// H, query heads.
     pub heads: usize,
-    /// K, key and value heads of each block; 0 where it has none.
+    /// K, key and value heads of each block; 0 for a block without attention.
     /// `[L]`
     pub kv_heads: Vec<usize>,
-    /// E, width of a key head, in blocks that see everything.
+    /// E, width of a key head, in full-attention blocks.
     pub key_width: usize,
-    /// Width of a value head, there.
+    /// Width of a value head, in full-attention blocks.
     pub value_width: usize,
     /// E and the width of a value head in blocks with a window.
     pub windowed_widths: (usize, usize),
-    /// The block whose keys and values each block looks at: itself, or an earlier one.
+    /// For each block, the block whose keys and values it reads: itself, or an earlier one.
     /// `[L]`
     pub keys_of: Vec<usize>,
     /// Multiplies attention scores.
     pub query_scale: f32,
-    /// `score = cap * tanh(score / cap)`, of scores of attention.
+    /// Attention scores become `score = cap * tanh(score / cap)`.
     pub attention_cap: Option<f32>,
-    /// Tokens that a windowed layer sees, itself included.
+    /// Window size of windowed layers in tokens, including the current one.
     pub window: Option<usize>,
-    /// Which blocks have a window, if there are such.
+    /// Which blocks have a window, if any.
     /// `[L]`
     pub windowed: Vec<bool>,
     /// Which blocks rotate queries and keys.
@@ -328,7 +327,7 @@ pub struct Sizes {
     pub rotates: Vec<bool>,
     /// Multiplies embeddings.
     pub embedding_scale: f32,
-    /// Multiplies what each layer adds to the residual stream.
+    /// Multiplies the contribution of each layer to the residual stream.
     pub residual_scale: f32,
     /// Multiplies logits.
     pub logit_scale: f32,
@@ -336,7 +335,7 @@ pub struct Sizes {
     pub logit_cap: Option<f32>,
     /// Added to the mean square in every norm.
     pub norm_epsilon: f32,
-    /// Tokens that the model was trained to see at once.
+    /// The context length that the model was trained for.
     pub context: usize,
 }
 
@@ -344,7 +343,7 @@ impl Sizes {
     /// Reads the sizes of a model.
     ///
     /// # Errors
-    /// If a key is missing, of the wrong type or out of range.
+    /// If a key is missing, has the wrong type or is out of range.
     pub fn of(facts: &Facts) -> Result<Self> {
         let width = facts.size("embedding_length")?;
         let heads = facts.size("attention.head_count")?;
@@ -390,7 +389,7 @@ impl Sizes {
             QueryScale::WidthPerHead => width as f32 / heads as f32,
             QueryScale::One => 1.0,
         };
-        // One of 0 says that there is none.
+        // A scale of 0 means that there is none.
         let scale = |name: &str| facts.number(name).map(|value| value.filter(|&value| value != 0.0));
         let cap = |name: &str| facts.number(name).map(|value| value.filter(|&value| value > 0.0));
         let window = match (architecture.full_attention_every, facts.maybe("attention.sliding_window")?) {
@@ -399,7 +398,7 @@ impl Sizes {
                 let reason = "a window is not supported in this architecture";
                 return Err(facts.invalid("attention.sliding_window", reason));
             }
-            // One as long as all that is ever seen hides nothing.
+            // A window as long as the context hides nothing.
             (None, _) => None,
         };
         let windowed = match (window, architecture.full_attention_every) {
@@ -450,7 +449,7 @@ impl Sizes {
         })
     }
 
-    /// The window of block `layer`; `None` if it sees everything.
+    /// The window of block `layer`; `None` for full attention.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.windowed[layer])
     }
@@ -465,8 +464,8 @@ impl Sizes {
     }
 }
 
-/// The block whose keys and values each block looks at.
-/// The last ones may share those of the latest one before them with the same view.
+/// For each block, the block whose keys and values it reads.
+/// The last blocks may share those of the latest earlier block with the same kind of attention.
 fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
     const NAME: &str = "attention.shared_kv_layers";
     let (layers, shared) = (windowed.len(), facts.maybe(NAME)?.unwrap_or(0));
@@ -480,8 +479,8 @@ fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
         .ok_or_else(|| facts.invalid(NAME, "no block is left whose keys and values the last ones can share"))
 }
 
-/// Which blocks have a window: as the file says itself, by a number or for each block, else all but
-/// the last of every `every`.
+/// Which blocks have a window: as specified in the file, by a number or for each block, otherwise
+/// all but the last of every `every`.
 fn windowed(facts: &Facts, layers: usize, every: usize) -> Result<Vec<bool>> {
     const NAME: &str = "attention.sliding_window_pattern";
     let flags: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {

@@ -1,7 +1,7 @@
-//! What stands in a model file, and what the engine makes of it: for `models show`, `models verify`
+//! Reports on a model file's contents and their interpretation, for `models show`, `models verify`
 //! and `debug`.
 //!
-//! Whoever runs a model needs none of it.
+//! Running a model doesn't need this module.
 
 pub use crate::architecture::{Architecture, tokenizer};
 pub use crate::backend::native::computes;

@@ -1,11 +1,11 @@
-//! GGUF to tokens to logits to text.
+//! From GGUF to tokens to logits to text.
 //!
 //! An [`Engine`] answers a [`Request`] with [`Event`]s; a [`Probe`] is the bare decoder, for
 //! measuring.
-//! Beside them stand the values that they take and give.
-//! [`inspect`] looks into model files, [`disk`] is the prefix cache's tier of files, and [`jinja`]
-//! renders templates from anywhere.
-//! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
+//! The crate also exports the types that they use.
+//! [`inspect`] examines model files, [`disk`] is the prefix cache's disk tier, and [`jinja`]
+//! renders templates from any source.
+//! The engine knows nothing of agents, uses no network, prints nothing and reads no environment.
 
 #[cfg(test)]
 #[path = "../../../tests/absent.rs"]
@@ -41,7 +41,7 @@ pub use error::{CheckpointError, DeviceProblem, Error, Result};
 // Any file of a model, or the folder of a checkpoint.
 pub use checkpoint::{WEIGHTS, open};
 
-// What a request says, and what comes of it.
+// Requests and their results.
 pub use alara_text::chat::{
     Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written,
 };
@@ -52,7 +52,7 @@ pub use alara_text::request::{
 };
 pub use alara_text::sampling_overrides::SamplingOverrides;
 
-// Where and how a model computes, and the bare decoder.
+// Devices and settings of the computation, and the bare decoder.
 pub use backend::{Isa, KvType, Profile, Spent, default_threads, limits};
 pub use cache::disk;
 pub use device::Device;
@@ -61,7 +61,7 @@ pub use probe::{Probe, ProbeSettings, ProbeTurns};
 
 pub use alara_text::{nearest, resembles};
 
-/// The guide's example is compiled with the crate's own.
+/// Compiles the guide's example as a doc test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/embed.md")]
 mod guide {}

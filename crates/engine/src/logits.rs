@@ -1,4 +1,4 @@
-//! The logits of a step, of which no more is read than sampling needs.
+//! The logits of a step, of which only the part that sampling needs is read.
 //!
 //! A token sampled from the top logits is the one that all logits would give.
 //! Where that is not certain, all are read.
@@ -9,35 +9,35 @@ use crate::decoder::Decoder;
 
 /// Rows of logits; a token is sampled from each.
 pub trait Logits {
-    /// All of row `row`, to be worked on.
+    /// All of row `row`, modifiable.
     /// `[V]`
     ///
     /// # Errors
-    /// If they can't be read.
+    /// If they can't be read back.
     fn row(&mut self, row: usize) -> Result<&mut [f32]>;
 
-    /// The `k` greatest finite ones of row `row`, with their tokens, the greatest first and of
-    /// equals the lower token.
+    /// The `k` greatest finite logits of row `row` with their tokens, in descending order, equal
+    /// ones by token id.
     /// Only tokens of the token mask count: bit `i % 32` of `mask[i / 32]` for token i.
-    /// Fewer if there are no more.
-    /// `None`: to read all of the row is as good.
+    /// Fewer if there aren't as many.
+    /// `None` if reading the whole row is as fast.
     ///
     /// # Errors
     /// As [`Logits::row`].
     fn top_k(&mut self, row: usize, k: usize, mask: &[u32]) -> Result<TopK>;
 }
 
-/// The logits that a decoder computed, where they are.
+/// The logits of a step in the decoder's memory.
 pub struct StepLogits<'a, B: Backend> {
     decoder: &'a mut Decoder<B>,
-    /// `[rows, V]`; `None`: no rows, or they are on the host.
+    /// `[rows, V]`; `None` if there are no rows, or they are on the host.
     on_device: Option<&'a mut B::Array>,
-    /// The same on the host, once a whole row is wanted.
+    /// `[rows, V]` on the host, once a whole row was requested.
     on_host: Option<HostNumbers<'a>>,
 }
 
 impl<'a, B: Backend> StepLogits<'a, B> {
-    /// Logits of `decoder`.
+    /// The logits of a step of `decoder`.
     pub fn new(decoder: &'a mut Decoder<B>, on_device: Option<&'a mut B::Array>) -> Self {
         StepLogits { decoder, on_device, on_host: None }
     }

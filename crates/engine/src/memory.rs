@@ -1,8 +1,8 @@
-//! The memory estimate of a model, before it is loaded.
+//! Estimates the memory of a model before it is loaded.
 //!
-//! Weights count as stored, for they are used where the file is mapped; the cache counts as it is
-//! allocated; the rest is estimated.
-//! What has not been used yet takes no memory, so a process is smaller at first.
+//! Weights count as stored, since they are used from the map; the cache counts as allocated;
+//! the rest is estimated.
+//! Memory that hasn't been touched isn't resident, so a process is smaller at first.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ use crate::facts::{Facts, Sizes, block_of};
 use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};
 
-/// Bytes that a model takes while it runs.
+/// Memory of a running model in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEstimate {
-    /// The tensors that are used.
+    /// The tensors in use.
     pub weights: u64,
     /// Keys and values.
     pub kv: u64,
@@ -32,28 +32,28 @@ pub struct MemoryEstimate {
     pub working: u64,
 }
 
-/// The memory estimate of a model by its parts.
+/// The memory estimate of a model, broken down by parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryBreakdown {
-    /// All of it on a CPU.
+    /// The total on a CPU.
     pub whole: MemoryEstimate,
-    /// What of that each block takes; without the memory for computing.
+    /// Each block's share, without working memory.
     pub blocks: Vec<MemoryShare>,
-    /// What of it the output takes.
+    /// The output's share.
     pub output: MemoryShare,
-    /// A step on a GPU: activations, partial results of attention, logits.
+    /// Working memory of a step on a GPU: activations, partial results of attention, logits.
     pub scratch: u64,
-    /// What attention holds beside that where it is composed of candle's operations: scores, keys
-    /// and values in f32.
+    /// Additional memory of attention if it is composed of candle's operations: scores, keys and
+    /// values in f32.
     pub scores: u64,
 }
 
-/// What a part of a model takes.
+/// The memory of a part of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryShare {
-    /// Its tensors as they are used on a CPU.
+    /// Its tensors in the CPU's form.
     pub weights: u64,
-    /// Its tensors as they are held on a GPU.
+    /// Its tensors in the GPU's form.
     pub on_gpu: u64,
     /// Keys and values.
     pub kv: u64,
@@ -61,37 +61,38 @@ pub struct MemoryShare {
     pub state: u64,
 }
 
-/// How often candle's operations hold the scores of attention at a time, `[H, T, tokens]`: as
-/// products, with what may not be seen, as shares.
+/// How many copies of attention scores, `[H, T, tokens]`, candle's operations hold at once: the
+/// products, the masked scores, the softmax.
 const SCORES: u64 = 3;
 
-/// Positions for each row of partial results that attention's own kernels hold: splits of 128, for
-/// up to 16 rows.
+/// Positions per row of partial results in the attention kernels: splits of 128, for up to 16 rows.
 const SPLIT: u64 = 128 / 16;
 
-/// The program without a model.
+/// The program's memory without a model.
 const PROGRAM: u64 = 16 << 20;
 
-/// What an entry of the vocabulary takes in tokenizer and grammar, merges included.
-/// Some 400 bytes were measured of a tokenizer with 152 thousand, the rest is an estimate.
+/// Memory of a vocabulary entry in tokenizer and grammar, including merges.
+/// About 400 bytes were measured for a tokenizer with 152 thousand entries, the rest is an
+/// estimate.
 const VOCABULARY_ENTRY: u64 = 600;
 
-/// What a row that is read alone brings into memory: the system maps as much around an address.
+/// Memory that becomes resident when a single row is read: the system maps this much around an
+/// address.
 const ROW_NEIGHBOURHOOD: u64 = 64 << 10;
 
-/// Bytes that snapshots of recurrent and windowed state take unless the caller says otherwise.
+/// Default memory for snapshots of recurrent and windowed state, in bytes.
 pub const SNAPSHOT_BYTES: u64 = 512 << 20;
 
-/// Fewest and most snapshots, whatever they take.
-/// Fewer would lose the static text of an agent as it works, and more are hardly ever gone on from.
+/// Fewest and most snapshots, regardless of their size.
+/// Fewer would lose an agent's static text while it works, and more are hardly ever used.
 const SNAPSHOTS: (u64, u64) = (4, 64);
 
-/// The cache for so many tokens of each of so many sequences that run at once, with room for so
-/// many in all, within two budgets of bytes.
-/// The first one is for keys and values, the second one for snapshots.
+/// The cache for this many tokens in each of this many running sequences, with room for this many
+/// in total, within two byte budgets.
+/// The first budget is for keys and values, the second for snapshots.
 ///
 /// # Errors
-/// If the model's sizes are missing or wrong.
+/// If the model's sizes are missing or invalid.
 pub fn cache_config(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -103,7 +104,7 @@ pub fn cache_config(
     let of_tokens = |tokens| CacheConfig::new(tokens, sequences, STEP_TOKENS, window).with_context(context);
     let config = of_tokens(context.saturating_mul(room));
     let nothing = CacheConfig::new(1, 1, 1, window);
-    // What is wrong with the model is an error when it is loaded in earnest.
+    // Problems with the model are reported when it is actually loaded.
     let Ok(decoder) = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv) else {
         return Ok(config);
     };
@@ -116,7 +117,7 @@ pub fn cache_config(
     let fit = snapshot_bytes.checked_div(each).unwrap_or(0).clamp(SNAPSHOTS.0, SNAPSHOTS.1) as usize;
     let fit = fit.max(sequences.saturating_add(1));
     let Some(most) = kv_bytes else { return Ok(config.with_snapshots(fit)) };
-    // The largest cache within the budget.
+    // The largest cache that fits the budget.
     let of = |blocks: usize| of_tokens(blocks * BLOCK_TOKENS).with_snapshots(fit);
     let (mut low, mut high) = (1, config.full.blocks);
     while low < high {
@@ -130,10 +131,11 @@ pub fn cache_config(
 }
 
 impl MemoryEstimate {
-    /// Of the model in `gguf` with a cache for `sequences` sequences of `context` tokens.
+    /// The estimate for the model in `gguf` with a cache for `sequences` sequences of `context`
+    /// tokens.
     ///
     /// # Errors
-    /// Whatever stands against loading the model.
+    /// Any error of loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let config =
@@ -141,7 +143,7 @@ impl MemoryEstimate {
         Self::with_cache(gguf, &architecture, &config, kv)
     }
 
-    /// Of the model in `gguf` with a given cache.
+    /// The estimate for the model in `gguf` with a given cache.
     ///
     /// # Errors
     /// As [`MemoryEstimate::of`].
@@ -154,7 +156,7 @@ impl MemoryEstimate {
         Ok(MemoryBreakdown::with_cache(gguf, architecture, config, kv)?.whole)
     }
 
-    /// All of it.
+    /// The total.
     pub fn total(&self) -> u64 {
         [self.kv, self.state, self.working].into_iter().fold(self.weights, u64::saturating_add)
     }
@@ -171,9 +173,9 @@ impl MemoryEstimate {
         Err(Error::OutOfMemory { file: file.into(), needs, context, available: shown(available), remedy })
     }
 
-    /// What to do where `available` bytes are not enough.
+    /// A suggestion if `available` bytes are not enough.
     pub fn remedy(&self, available: u64) -> &'static str {
-        // An eighth of the keys and values is a context that is worth having.
+        // A context with an eighth of the keys and values is still useful.
         if self.total().saturating_sub(self.kv).saturating_add(self.kv / 8) <= available {
             "take a smaller context (--ctx) or keep keys and values in eight bits (--kv q8_0)"
         } else {
@@ -183,7 +185,7 @@ impl MemoryEstimate {
 }
 
 impl MemoryBreakdown {
-    /// Of the model in `gguf` with a given cache.
+    /// The breakdown for the model in `gguf` with a given cache.
     ///
     /// # Errors
     /// As [`MemoryEstimate::of`].
@@ -198,8 +200,7 @@ impl MemoryBreakdown {
         }
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
-        // Weights stay in the map, so this costs next to nothing but finds all that is wrong with
-        // them.
+        // Weights stay in the map, so this costs almost nothing but detects all errors in them.
         let nothing = CacheConfig::new(1, 1, 1, sizes.window);
         let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
         let tokens = (config.full.blocks as u64).saturating_mul(config.full.block_tokens as u64);
@@ -221,7 +222,7 @@ impl MemoryBreakdown {
             let share = match block_of(&info.name) {
                 Some(block) => &mut blocks[block],
                 None if only_by_rows(info) => continue,
-                // A table that is the output too goes on being read by rows where it is.
+                // A table that is also the output is still read by rows in place.
                 None if is_table(info) => {
                     output.weights += info.bytes - by_rows(info);
                     output.on_gpu += on_gpu(info);
@@ -237,11 +238,11 @@ impl MemoryBreakdown {
         let vocabulary = decoder.vocabulary() as u64;
         let activations = rows * 4 * activations(&facts, used(), &sizes)?;
         let fixed = PROGRAM + vocabulary * VOCABULARY_ENTRY + vectors.sum::<u64>() + activations;
-        // Logits, in the step and as the sampler takes them.
+        // Logits, in the step and in the sampler's form.
         let logits = (config.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
         let logits = logits.saturating_add(prompt_lookup::MAX_DRAFT_TOKENS as u64 * 8 * vocabulary);
         let sum = |of: fn(&(u64, u64)) -> u64| caches.iter().map(of).fold(0, u64::saturating_add);
-        // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
+        // For one sequence, which may have all tokens: keys and values in f32, and the scores.
         let each = || (0..sizes.layers).map(|layer| (sizes.kv_heads[layer], sizes.widths_of(layer)));
         let widths = each().map(|(heads, (key, value))| heads * (key + value)).max().unwrap_or(0) as u64;
         let widest = each().map(|(_, (key, value))| key.max(value)).max().unwrap_or(0) as u64;
@@ -267,7 +268,7 @@ impl MemoryBreakdown {
 }
 
 impl MemoryBreakdown {
-    /// Of an encoder for texts of `context` tokens, which has nothing on a GPU.
+    /// The breakdown for an encoder for texts of `context` tokens, which doesn't use a GPU.
     fn of_encoder(gguf: &Gguf, architecture: &Architecture, context: usize) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
@@ -285,7 +286,7 @@ impl MemoryBreakdown {
     }
 }
 
-/// Bytes of a tensor as a GPU holds it: floats in f32, all else as stored.
+/// Bytes of a tensor on a GPU: floats in f32, other types as stored.
 fn on_gpu(info: &TensorInfo) -> u64 {
     let floats = matches!(info.kind, TensorType::F32 | TensorType::F16 | TensorType::BF16);
     if floats || is_vector(info) { info.values().saturating_mul(4) } else { info.bytes }
@@ -301,7 +302,7 @@ impl fmt::Display for MemoryEstimate {
     }
 }
 
-/// Bytes for people.
+/// Formats a number of bytes for messages.
 pub(crate) fn shown(bytes: u64) -> String {
     match bytes as f64 / f64::from(1 << 20) {
         mib if mib < 1024.0 => format!("{mib:.1} MiB"),
@@ -309,17 +310,17 @@ pub(crate) fn shown(bytes: u64) -> String {
     }
 }
 
-/// Whether a tensor is held as numbers beside the map.
+/// Whether a tensor is converted to numbers outside of the map.
 fn is_vector(info: &TensorInfo) -> bool {
     let name = &info.name;
     let table = [".ssm_conv1d.weight", ".shortconv.conv.weight", ".ssm_norm.weight", ".ssm_a", ".ssm_d"];
     info.shape.len() < 2 || name.ends_with(".bias") || table.iter().any(|table| name.ends_with(table))
 }
 
-/// Numbers of a row's activations that live at once.
-/// These are what the different matrices of a block give, the residual stream before and after its
-/// norm, and once more the widest.
-/// Buffers of one size serve others of that size, and are at most a quarter too large.
+/// Number of live activations per row:
+/// the results of a block's different matrices, the residual stream before and after its norm, and
+/// once more the widest.
+/// Buffers are reused for equal sizes, and are at most a quarter too large.
 fn activations<'a>(
     facts: &Facts,
     tensors: impl Iterator<Item = &'a TensorInfo>,

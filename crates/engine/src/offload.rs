@@ -1,4 +1,4 @@
-//! Where a model goes: its device is found, and how much of it fits there is decided.
+//! Opens a model's device, and decides which part of the model goes there.
 
 use alara_text::gguf::Gguf;
 
@@ -11,44 +11,44 @@ use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 use crate::placement::{Placement, Refusal};
 use crate::{Error, Result};
 
-/// Where a model is to go.
+/// Options for the placement of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// Who computes.
+    /// The device.
     /// Default: the CPU.
     pub device: Device,
-    /// How many layers go on the GPU, counted from the last one; more than there are means all.
+    /// Number of layers on the GPU, counted from the last one; a larger number means all.
     /// `None`, the default: as many as fit.
     pub layers: Option<usize>,
-    /// Most bytes that the model may take of the GPU's memory.
-    /// `None`, the default: what is free.
+    /// Most bytes of GPU memory that the model may take.
+    /// `None`, the default: the free memory.
     pub memory: Option<u64>,
 }
 
-/// The device that computes a model, once it is found.
+/// The device for a model, opened.
 #[derive(Debug)]
 pub(crate) enum ResolvedDevice {
     /// The CPU.
     Cpu,
-    /// candle on the CPU, to compare with.
+    /// candle on the CPU, for comparison.
     Candle(Handle),
-    /// A GPU, for a part of it or all.
+    /// A GPU, for some or all layers.
     Gpu(Gpu, Placement),
 }
 
-/// What computes a model, and how much of it.
+/// A summary of the device and its share of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSummary {
     /// Never [`Device::Auto`].
     pub device: Device,
-    /// What its maker calls a GPU; empty without one.
+    /// The vendor's name of the GPU; empty without one.
     pub gpu: String,
-    /// Layers on the GPU.
+    /// Number of layers on the GPU.
     pub layers: usize,
 }
 
 impl ResolvedDevice {
-    /// What computes.
+    /// Summarizes the device.
     pub fn summary(&self) -> DeviceSummary {
         match self {
             ResolvedDevice::Cpu => DeviceSummary { device: Device::Cpu, gpu: String::new(), layers: 0 },
@@ -61,8 +61,8 @@ impl ResolvedDevice {
         }
     }
 
-    /// What the host holds of a model with these parts, and `beside` bytes more of what is evicted
-    /// on a GPU.
+    /// The host memory of a model with these parts, including `beside` bytes for text evicted on a
+    /// GPU.
     pub fn host(&self, breakdown: &MemoryBreakdown, beside: u64) -> MemoryEstimate {
         match self {
             ResolvedDevice::Gpu(_, Placement { host, .. }) => {
@@ -72,7 +72,7 @@ impl ResolvedDevice {
         }
     }
 
-    /// What a person should know of it.
+    /// A note for the user.
     pub fn note(&self) -> Option<String> {
         let ResolvedDevice::Gpu(gpu, Placement { layers, of, gpu: held, .. }) = self else { return None };
         let device = gpu.device;
@@ -82,7 +82,7 @@ impl ResolvedDevice {
     }
 }
 
-/// The model, its cache, and its context: what a decision is about.
+/// The model, its cache, and its context: the inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model<'a> {
     pub gguf: &'a Gguf,
@@ -102,7 +102,7 @@ impl Model<'_> {
     }
 }
 
-/// What `device` would hold: where attention has its own kernels there are no scores.
+/// The breakdown on `device`: scores don't count if it has its own attention kernels.
 fn on(device: Device, breakdown: MemoryBreakdown) -> MemoryBreakdown {
     match device {
         Device::Cuda(_) => MemoryBreakdown { scores: 0, ..breakdown },
@@ -111,18 +111,17 @@ fn on(device: Device, breakdown: MemoryBreakdown) -> MemoryBreakdown {
 }
 
 impl Offload {
-    /// On the CPU.
+    /// Places the model on the CPU.
     pub fn cpu() -> Self {
         Offload::default()
     }
 
-    /// What would go on the device.
-    /// It is not opened where [`Offload::memory`] gives its size, so a GPU can be asked for that is
-    /// not here.
-    /// The bytes that can be had there, and what comes of them; `None`: the CPU computes.
+    /// Computes the placement without loading.
+    /// Doesn't open the device if [`Offload::memory`] is set, so an absent GPU can be planned for.
+    /// Returns the available bytes and the placement; `None` if the CPU computes.
     ///
     /// # Errors
-    /// The device can't be used.
+    /// If the device can't be used.
     #[allow(clippy::type_complexity)]
     pub fn plan(
         &self,
@@ -132,10 +131,10 @@ impl Offload {
         Ok(Some((gpu.1, self.place(gpu, breakdown))))
     }
 
-    /// The GPU and the bytes that can be had there; `None`: the CPU computes.
+    /// The GPU and the bytes available there; `None` if the CPU computes.
     ///
     /// # Errors
-    /// The device can't be used.
+    /// If the device can't be used.
     pub(crate) fn budget(&self) -> Result<Option<(Device, u64)>> {
         Ok(match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
@@ -144,7 +143,7 @@ impl Offload {
         })
     }
 
-    /// What goes on the GPU that [`Offload::budget`] gives.
+    /// The placement on the GPU that [`Offload::budget`] returns.
     pub(crate) fn place(
         &self,
         (device, budget): (Device, u64),
@@ -153,11 +152,11 @@ impl Offload {
         on(device, breakdown.clone()).place(budget, self.layers)
     }
 
-    /// Finds the device, and what of `model` goes there.
-    /// With [`Device::Auto`] the CPU computes where there is no GPU, or none of it fits.
+    /// Opens the device, and decides which part of `model` goes there.
+    /// With [`Device::Auto`] the CPU computes if there is no GPU, or nothing fits on it.
     ///
     /// # Errors
-    /// The device can't be used, or the layers that were asked for don't fit.
+    /// If the device can't be used, or the requested layers don't fit.
     pub(crate) fn open(&self, model: &Model) -> Result<ResolvedDevice> {
         let resolved = match self.device {
             Device::Candle => ResolvedDevice::Candle(Device::candle()?),

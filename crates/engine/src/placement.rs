@@ -1,8 +1,8 @@
-//! Which layers of a model go on a GPU: a decision about numbers, which knows no device.
+//! Decides which layers of a model go on a GPU, by numbers alone, without knowing any device.
 //!
-//! The last so many blocks go there, and the output with them, so that activations are carried over
-//! once a step.
-//! The table of embeddings stays on the host, which looks a row up as fast as anybody.
+//! The last blocks go there together with the output, so that activations are transferred once per
+//! step.
+//! The embedding table stays on the host, which looks up a row as fast as a device.
 
 use alara_text::gguf::Gguf;
 
@@ -12,41 +12,40 @@ use crate::backend::KvType;
 use crate::cache::CacheConfig;
 use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 
-/// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in
-/// pieces.
+/// Memory kept free on a GPU: for the workspaces of its libraries, and for fragmentation.
 /// An estimate.
 pub const SPARE: u64 = 256 << 20;
 
-/// What goes where.
+/// The placement of a model on GPU and host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// How many blocks are on the GPU: the last ones.
+    /// Number of blocks on the GPU, which are the last ones.
     pub layers: usize,
-    /// How many there are.
+    /// Total number of blocks.
     pub of: usize,
-    /// What the GPU holds.
+    /// The GPU's memory.
     pub gpu: MemoryEstimate,
-    /// What the host does.
+    /// The host's memory.
     pub host: MemoryEstimate,
 }
 
-/// Why a model does not go on a GPU as it was to.
+/// Why a model can't be placed as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// How many blocks were to go there: those that were asked for, else one.
+    /// Number of blocks to be placed: as requested, otherwise one.
     pub layers: usize,
-    /// How many there are.
+    /// Total number of blocks.
     pub of: usize,
-    /// What they take there.
+    /// The memory that they take there.
     pub needs: MemoryEstimate,
-    /// Bytes that can be had there.
+    /// Bytes available there.
     pub budget: u64,
-    /// How many blocks fit.
+    /// Number of blocks that fit.
     pub fit: usize,
 }
 
 impl Refusal {
-    /// The whole sentence.
+    /// The error message.
     pub fn message(&self, context: usize) -> String {
         let Refusal { layers, of, needs, budget, fit } = self;
         let them = match (layers, of) {
@@ -68,7 +67,7 @@ impl Refusal {
 }
 
 impl MemoryBreakdown {
-    /// What the GPU holds when the last `layers` blocks are there.
+    /// The GPU's memory with the last `layers` blocks there.
     pub fn gpu(&self, layers: usize) -> MemoryEstimate {
         let Some(first) = self.blocks.len().checked_sub(layers).filter(|_| layers > 0) else {
             return MemoryEstimate::default();
@@ -86,7 +85,7 @@ impl MemoryBreakdown {
         }
     }
 
-    /// What the host holds then.
+    /// The host's memory with the last `layers` blocks on the GPU.
     pub fn host(&self, layers: usize) -> MemoryEstimate {
         if layers == 0 {
             return self.whole;
@@ -101,11 +100,11 @@ impl MemoryBreakdown {
         })
     }
 
-    /// Puts as many blocks on a GPU with `budget` bytes as fit, or as many as were `asked` for;
-    /// more than there are means all.
+    /// Places as many blocks on a GPU with `budget` bytes as fit, or as many as were `asked` for;
+    /// a larger number means all.
     ///
     /// # Errors
-    /// Those that were asked for don't fit, or not a single one does.
+    /// If the requested blocks don't fit, or not even one does.
     pub fn place(&self, budget: u64, asked: Option<usize>) -> std::result::Result<Placement, Refusal> {
         let of = self.blocks.len();
         let fits = |layers: &usize| self.gpu(*layers).total() <= budget;
@@ -117,7 +116,7 @@ impl MemoryBreakdown {
         Ok(Placement { layers, of, gpu: self.gpu(layers), host: self.host(layers) })
     }
 
-    /// Of the model in `gguf` with a cache for one sequence of `context` tokens.
+    /// The breakdown for the model in `gguf` with a cache for one sequence of `context` tokens.
     ///
     /// # Errors
     /// As [`MemoryEstimate::of`].

@@ -1,18 +1,18 @@
-//! Whether a GGUF file is a language model at all, or one of the files that lie beside models and
-//! look like one.
+//! Checks whether a GGUF file is a language model, rather than a companion file of models that
+//! looks like one.
 
 use alara_text::gguf::Gguf;
 
 use crate::{Error, Result};
 
-/// `Ok` for a file that could be a language model.
+/// Accepts a file that could be a language model.
 ///
 /// # Errors
-/// [`Error::NotAModel`], with what the file is and what to name instead.
-/// Such are a vision or audio projector (`general.architecture` is `clip`, or `general.type` is
-/// `mmproj`), a LoRA adapter or control vector, an importance matrix, and a vocabulary without
+/// [`Error::NotAModel`], with the kind of the file and what to use instead.
+/// Such kinds are a vision or audio projector (`general.architecture` is `clip`, or `general.type`
+/// is `mmproj`), a LoRA adapter or control vector, an importance matrix, and a vocabulary without
 /// weights.
-/// Keys and values as `gguf-py/gguf/constants.py` of llama.cpp has them.
+/// Keys and values are those in llama.cpp's `gguf-py/gguf/constants.py`.
 pub(crate) fn check(gguf: &Gguf) -> Result<()> {
     let text = |key: &str| gguf.metadata().str(key).ok().flatten().unwrap_or_default();
     let ends = |ending: &str| gguf.tensors().any(|tensor| tensor.name.ends_with(ending));
@@ -45,7 +45,7 @@ const LORA: (&str, &str) = (
     "name a file into which the adapter was merged, or the model without it",
 );
 
-/// Part of the layers of a decoder, whatever its family.
+/// Whether a tensor belongs to a decoder layer of any family.
 fn in_a_block(tensor: &alara_text::gguf::TensorInfo) -> bool {
     tensor.name.starts_with("blk.")
 }
@@ -76,7 +76,7 @@ mod tests {
     fn models() {
         check(&with(file("llama"), "token_embd.weight"), "");
         check(&with(file("llama").meta("general.type", "model"), "token_embd.weight"), "");
-        // Not a whole one, but that is for others to say, with the name of what is missing.
+        // An incomplete model; loading it reports the missing tensor by name.
         check(&with(file("llama"), "blk.0.attn_norm.weight"), "");
     }
 

@@ -1,41 +1,41 @@
-//! The scheduler: which sequence computes how many tokens in the next step.
+//! The scheduler: decides how many tokens of each sequence the next step computes.
 //! Pure: no tensors, no clock.
 
 use std::time::Duration;
 
-/// Most tokens that one forward pass computes.
-/// More makes prompts slightly faster and other sequences wait longer.
+/// Most tokens per forward pass.
+/// A higher limit makes prefill slightly faster and lets other sequences wait longer.
 pub const STEP_TOKENS: usize = 512;
 
-/// What a step may take while a sequence decodes.
-/// More makes prefill faster, and the decoding sequence wait longer.
+/// Target time of a step while a sequence decodes.
+/// A longer time makes prefill faster, and lets the decoding sequence wait longer.
 pub const STEP_TARGET: Duration = Duration::from_millis(150);
 
-/// Rows that a step may have whatever they take.
+/// Rows that a step may always have.
 const MIN_ROWS: usize = 4;
 
-/// Rows that GEMM kernels compute at once: some less take as long, and some more nearly as long as
-/// twice as many.
+/// Rows that GEMM kernels compute at once: slightly fewer take as long, and slightly more nearly as
+/// long as twice as many.
 const GEMM_ROWS: usize = 16;
 
-/// Rows from which on a step is like one of prefill alone.
+/// Rows from which on a step behaves like prefill alone.
 const PREFILL_ROWS: usize = 64;
 
-/// How long computing takes, as it was last seen.
-/// Zero until then.
+/// Measured times of computation.
+/// Zero until measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepTimes {
-    /// A token of prefill.
+    /// Time per prefill token.
     pub prefill_token: Duration,
-    /// A row of steps as large as the last ones.
+    /// Time per row in steps as large as the latest ones.
     row: Duration,
-    /// Steps of decode, by their rows.
+    /// Times of decode steps by number of rows.
     decode: LinearFit,
 }
 
 impl StepTimes {
-    /// Learns what a step took, of so many rows without draft tokens and so many in all.
-    /// Draft rows are no measure of what others take.
+    /// Learns the time of a step with `rows` rows besides draft tokens and `all` rows in total.
+    /// Draft rows don't measure the cost of other rows.
     pub fn learn(&mut self, rows: usize, all: usize, took: Duration) {
         let learn = |known: &mut Duration, least: usize| {
             if rows >= least && rows == all {
@@ -43,7 +43,7 @@ impl StepTimes {
                 *known = if known.is_zero() { seen } else { (*known + seen) / 2 };
             }
         };
-        // An estimate from few rows is better than none.
+        // An estimate from a few rows is better than none.
         let many = if self.prefill_token.is_zero() { MIN_ROWS } else { PREFILL_ROWS };
         learn(&mut self.row, MIN_ROWS);
         learn(&mut self.prefill_token, many);
@@ -52,19 +52,19 @@ impl StepTimes {
         }
     }
 
-    /// What a step of decode takes, in seconds: a fixed time, and one for each row.
+    /// The time of a decode step in seconds: a fixed part, and a part per row.
     pub fn decode(&self) -> (f64, f64) {
         self.decode.fit()
     }
 
-    /// Takes all rows of small steps to cost the same little again.
+    /// Resets the cost per row of small steps to a small value.
     #[cfg(test)]
     pub fn forget_decode(&mut self) {
         self.decode = LinearFit::default();
     }
 
     /// How many rows the next step may have, at most `most`; few if a sequence is `decoding`, so
-    /// that its tokens come steadily.
+    /// that it continues steadily.
     pub fn budget(&self, decoding: bool, most: usize) -> usize {
         match (decoding, STEP_TARGET.as_nanos().checked_div(self.row.as_nanos())) {
             (false, _) => most,
@@ -82,7 +82,7 @@ impl StepTimes {
     }
 }
 
-/// A linear fit of the times of steps over their rows, the latest counting the most.
+/// A linear fit of step times over rows, weighting recent steps higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct LinearFit {
     /// Sums of 1, rows, time, rows², rows times time.
@@ -90,16 +90,17 @@ struct LinearFit {
 }
 
 impl LinearFit {
-    /// What a step's share in the sums is multiplied by with each further step: some fifty count.
+    /// Decay per step of older steps' weights in the sums: about fifty steps count.
     const DECAY: f64 = 0.98;
-    /// Rows that would take as long as the fixed time, where only steps of one size were seen.
+    /// Number of rows assumed to take as long as the fixed part, while steps of only one size were
+    /// seen.
     const PRIOR: f64 = 8.0;
     /// The weight of that prior against the rows' variance.
     const PRIOR_WEIGHT: f64 = 0.5;
 
     fn learn(&mut self, rows: f64, time: f64) {
         let (fixed, row) = self.fit();
-        // A step that other processes held up says little about rows.
+        // A step delayed by other processes is no measure of rows.
         let time = if self.sums[0] > 4.0 { time.min(2.0 * (fixed + row * rows)) } else { time };
         for (sum, new) in self.sums.iter_mut().zip([1.0, rows, time, rows * rows, rows * time]) {
             *sum = *sum * Self::DECAY + new;
@@ -121,19 +122,21 @@ impl LinearFit {
     }
 }
 
-/// How many times its cost the gain of a draft row must be.
+/// The minimum ratio of a draft row's gain to its cost.
 const MIN_GAIN: f64 = 1.1;
 
-/// How many draft tokens each sequence gets computed, `most` in all, where a step that only decodes
-/// has `rows`.
-/// `probabilities`: of each sequence those with which its draft tokens are accepted, descending.
+/// How many draft tokens to compute for each sequence, `most` in total, if a decode-only step has
+/// `rows` rows.
+/// `probabilities` has for each sequence the acceptance probabilities of its draft tokens,
+/// descending;
 /// `None` for one that samples no token after the step.
 /// A step takes `fixed + row * rows`, and a draft row `drafted`.
 ///
-/// The likeliest come first, as long as each raises the tokens a second.
-/// That is where its probability over its time is more than the tokens of the step over the step's
+/// Takes the most likely tokens first, as long as each increases the tokens per second.
+/// It does if its probability divided by its time exceeds the step's tokens divided by the step's
 /// time.
-/// So the right number follows where rows cost little or much, or many sequences share them.
+/// This gives the right number both where rows are cheap or expensive, and where many sequences
+/// share a step.
 pub fn draft_lengths(
     probabilities: &[Option<Vec<f64>>],
     rows: usize,
@@ -159,11 +162,10 @@ pub fn draft_lengths(
     counts
 }
 
-/// Shares `budget` rows among sequences with `pending` tokens each, in the order of their arrival.
-/// Everyone gets one row, so that no prompt stalls a sequence that is decoding.
-/// Half of what is left goes to the prompt that came first, the other half to the others, the
-/// shortest first.
-/// So neither a long prompt nor many short ones hold up the rest.
+/// Divides `budget` rows among sequences with `pending` tokens each, in order of arrival.
+/// Each gets one row, so that no prompt stalls a decoding sequence.
+/// Half of the rest goes to the oldest prompt, the other half to the others, the shortest first.
+/// So neither a long prompt nor many short ones delay the rest.
 pub fn plan(pending: &[usize], budget: usize) -> Vec<usize> {
     let mut rows: Vec<usize> = pending.iter().map(|&pending| pending.min(1)).collect();
     let mut left = budget.saturating_sub(rows.iter().sum());
@@ -198,7 +200,8 @@ mod tests {
         assert_eq!(plan(&[], 512), Vec::<usize>::new());
     }
 
-    /// A machine on which a step takes a fixed time, and a row the more the further on it is.
+    /// A machine on which a step takes a fixed time, plus a time per row that grows with the
+    /// position.
     #[test]
     fn a_step_is_short_while_a_sequence_decodes() {
         let took = |fixed: f64, row: f64, rows: usize, at: usize| {
@@ -251,9 +254,9 @@ mod tests {
         check(&[&[0.9, 0.8, 0.7, 0.1]], 2, cheap, &[2]);
         check(&[&[0.1]], 9, cheap, &[0]);
         check(&[&[0.9; 20]], 32, cheap, &[20]);
-        // Where a row costs as much as a step, nothing pays.
+        // If a row costs as much as a step, no draft is worthwhile.
         check(&[&[0.95, 0.9]], 9, (0.0, 1.0, 1.0), &[0]);
-        // Nor with many sequences, whose rows are the step's time.
+        // Nor with many sequences, whose rows dominate the step's time.
         check(&[&[0.6, 0.5][..]; 40], 512, cheap, &[0; 40]);
         check(&[&[0.6, 0.2], &[0.9, 0.8], &[]], 9, cheap, &[1, 2, 0]);
         assert_eq!(

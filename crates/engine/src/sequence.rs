@@ -1,4 +1,4 @@
-//! A turn being decoded: its tokens, and the path of each new token from logits to events.
+//! A turn being decoded: its tokens, and the processing of each new token from logits to events.
 
 mod listener;
 mod logprobs;
@@ -26,76 +26,77 @@ pub(crate) use listener::Listener;
 pub(crate) use logprobs::{Logprobs, PromptLogprobs};
 pub(crate) use recovery::Recovery;
 
-/// Tokens before the point where two prompts diverge that a miss shows.
+/// How many tokens before a divergence the report of a miss shows.
 const SHOWN_BEFORE: usize = 4;
 
-/// Everything that a turn needs beside the model.
+/// Everything that a turn needs besides the model.
 pub struct Sequence {
-    /// Its tokens, and what is computed of them.
+    /// Its tokens and their computation.
     pub data: SequenceData,
-    /// Most tokens that it may reach.
+    /// Most tokens in total.
     pub limit: usize,
     /// Samples tokens.
     pub sampler: Sampler,
-    /// Whether tokens that end the turn are not sampled, nor repetition ends it.
+    /// Whether to ignore ends: tokens that end the turn aren't sampled, and repetition doesn't end
+    /// it.
     pub endless: bool,
-    /// What is reported of the tokens' probabilities, if anything is.
+    /// Collects the log-probabilities of the answer's tokens, if they are reported.
     pub logprobs: Option<Logprobs>,
     /// The prompt's log-probabilities, until the prompt is computed.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// What may be emitted; `None` = anything.
+    /// The grammar of the turn; `None` = unconstrained.
     pub constraint: Option<Constraint>,
-    /// What comes in place of the sampled tokens.
+    /// Tokens of a given answer, which replace sampled ones.
     pub answer: std::vec::IntoIter<u32>,
-    /// Drafts what comes next; `None`: nothing is drafted.
+    /// Drafts the next tokens; `None` = no drafts.
     pub lookup: Option<PromptLookup>,
-    /// Text to answer.
+    /// Parses text into parts of the answer.
     pub parser: Parser,
-    /// What bounds the reasoning.
+    /// Limits the reasoning.
     pub reasoning: ReasoningBudget,
     /// The tokens that close a string of a call.
-    /// Where one repeats itself, the string is ended rather than the turn.
+    /// If a string repeats itself, it is closed, instead of ending the turn.
     /// Empty for turns without calls.
     pub closer: Vec<u32>,
-    /// Whether the whole turn is within a call, also where `in_call` does not say so.
+    /// Whether the whole turn counts as inside a call, even if `in_call` is false.
     pub must_call: bool,
     /// Texts that end the turn.
     pub stop: StopTexts,
-    /// Tokens to text.
+    /// Decodes tokens to text.
     pub text: DecodeStream,
     /// The model's vocabulary.
     pub tokenizer: Arc<Tokenizer>,
     /// Number of the next tool call in the conversation.
     pub next_call: usize,
-    /// Where events go.
+    /// Receives the events.
     pub events: Listener,
-    /// Set when nobody listens any more.
+    /// Set when the receiver has gone away.
     pub cancelled: Arc<AtomicBool>,
-    /// When the request ends, done or not.
+    /// The deadline of the request.
     pub until: Until,
-    /// When the request came.
+    /// When the request arrived.
     pub started: Instant,
     /// When the first and the latest token were sampled.
     pub sampled_at: Option<(Instant, Instant)>,
     /// The calls of the answer.
     pub calls: CallLog,
-    /// Whether the turn repeats itself.
+    /// Detects whether the turn repeats itself.
     pub cycles: CycleDetector,
-    /// Whether a call has begun and is not complete.
+    /// Whether a call is in progress.
     pub in_call: bool,
 }
 
-/// Bounds the reasoning of a turn.
+/// Limits the reasoning of a turn.
 #[derive(Debug, Default)]
 pub struct ReasoningBudget {
-    /// Tokens that are left; `None` = as many as the turn has.
+    /// Remaining tokens; `None` = unlimited.
     pub left: Option<usize>,
     /// The tokens that end the reasoning.
     pub end: Vec<u32>,
 }
 
 impl Sequence {
-    /// Appends what comes before the first token is sampled.
+    /// Appends tokens that come before the first sampled one.
     pub fn begin(&mut self) {
         if self.data.tokens.len() < self.limit
             && let Err(error) = self.append_forced()
@@ -104,25 +105,26 @@ impl Sequence {
         }
     }
 
-    /// Whether its request has ended or its client has left.
+    /// Whether its request has ended or its client has disconnected.
     pub fn is_over(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed) || self.until.is_over()
     }
 
-    /// Drafts what comes next, for the coming step.
+    /// Drafts tokens for the coming step.
     pub fn draft(&mut self, answers: &AnswerHistories) {
         if let Some(lookup) = &mut self.lookup {
             let left = self.limit.saturating_sub(self.data.tokens.len() + 1);
             let answers = answers.under(&self.data.prefix.salt);
             let mut draft = lookup.propose(&self.data.tokens, answers, left.min(MAX_DRAFT_TOKENS));
-            // What would follow the end of the turn is of no use.
+            // Tokens after the end of the turn are useless.
             draft.end(|token| self.tokenizer.is_end_of_turn(token));
             self.data.draft = draft;
         }
     }
 
-    /// Takes note of what the model thought of tokens of the prompt.
-    /// `rows` of the logits are those after the tokens behind the first `before`, one after each.
+    /// Records the log-probabilities of prompt tokens.
+    /// `rows` of the logits are those after the prompt tokens from number `before` on, one after
+    /// each.
     pub fn note_prompt(&mut self, logits: &mut dyn Logits, rows: Range<usize>, before: usize) {
         let Some(mut noted) = self.prompt_logprobs.take() else { return };
         for (row, &token) in rows.zip(&self.data.tokens[before + 1..]) {
@@ -134,10 +136,10 @@ impl Sequence {
         self.prompt_logprobs = Some(noted);
     }
 
-    /// Samples the next token from the logits of the latest, and appends what follows unsampled.
-    /// Goes on with the logits of the draft tokens, as long as these are accepted.
-    /// The next step computes all together that is not computed.
-    /// `rows` of the logits are this sequence's.
+    /// Samples the next token from the logits after the latest one, and appends forced tokens.
+    /// Continues with the logits of draft tokens, as long as these are accepted.
+    /// The next step computes all appended tokens together.
+    /// `rows` of the logits belong to this sequence.
     pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
         if self.is_over() {
             self.data.finished = true;
@@ -160,7 +162,7 @@ impl Sequence {
         }
     }
 
-    /// Tells how far a prompt is that takes more than one step.
+    /// Reports the progress of a prompt that takes more than one step.
     pub fn tell_prefill(&mut self) {
         let (pending, prompt) = (self.data.pending(), self.data.prompt);
         let computed = self.data.tokens.len() - pending;
@@ -175,13 +177,13 @@ impl Sequence {
     /// Ends the turn with an error.
     pub fn fail(&mut self, error: Error) {
         self.data.finished = true;
-        // Nobody listening is no error: the sequence ends either way.
+        // A receiver that has gone away is no error: the sequence ends either way.
         let _ = self.events.send(Err(error));
     }
 
     fn sample(&mut self, logits: &mut dyn Logits, row: usize) -> Result<()> {
         let from_top = match &mut self.logprobs {
-            // Probabilities take all logits, as they were before any are changed.
+            // Probabilities need all logits, unmodified.
             Some(logprobs) => {
                 logprobs.read(logits.row(row)?, &self.tokenizer);
                 None
@@ -196,7 +198,7 @@ impl Sequence {
         let now = Instant::now();
         self.sampled_at = Some((self.sampled_at.map_or(now, |(first, _)| first), now));
         self.append(token)?;
-        // Checked here alone: what is forced may be monotonous.
+        // Checked only here, since forced tokens may be monotonous.
         if !self.data.finished && !self.endless && self.cycles.repeats() && !self.close()? {
             self.finish(Finish::Repetition);
         }
@@ -211,8 +213,8 @@ impl Sequence {
         })
     }
 
-    /// The token that would be sampled from all, where the top logits decide that and can be read
-    /// alone.
+    /// The token that would be sampled from all logits, if the top logits suffice and can be read
+    /// separately.
     fn sample_from_top(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
         let Some(k) = self.sampler.top_needed() else { return Ok(None) };
         let drawable = self.tokenizer.candidates(self.endless);
@@ -226,8 +228,8 @@ impl Sequence {
         }
     }
 
-    /// Appends what is not sampled: tokens that the grammar forces, since its mask leaves no other,
-    /// and the end of reasoning that is out of budget.
+    /// Appends tokens that aren't sampled: those forced by the grammar, since its mask permits no
+    /// other, and the end of reasoning that exceeds its budget.
     fn append_forced(&mut self) -> Result<()> {
         while !self.data.finished {
             let mut next = match &mut self.constraint {
@@ -250,7 +252,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Closes the string that the turn is in; false if it is in none, or may not.
+    /// Closes the string that the turn is in; false if it is in none, or can't be closed.
     fn close(&mut self) -> Result<bool> {
         let may_be_in_string = self.in_call || self.must_call;
         if self.closer.is_empty() || !may_be_in_string || self.text.within_character() {
@@ -268,8 +270,8 @@ impl Sequence {
         Ok(may)
     }
 
-    /// The tokens that end the reasoning, if its budget is used up and they may stand here: not
-    /// within a character.
+    /// The tokens that end the reasoning, if its budget is used up and they are possible here: not
+    /// inside a character.
     fn end_of_reasoning(&mut self) -> Result<Vec<u32>> {
         if !self.parser.is_reasoning() || self.reasoning.left != Some(0) || self.text.within_character() {
             return Ok(Vec::new());
@@ -281,7 +283,7 @@ impl Sequence {
         if !may {
             return Ok(Vec::new());
         }
-        // Once: if the model starts to reason again, it does so at the expense of the turn.
+        // Only once: if the model starts to reason again, this counts towards the turn's limit.
         self.reasoning.left = None;
         Ok(std::mem::take(&mut self.reasoning.end))
     }
@@ -323,8 +325,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Sends what is held back, and `Done`.
-    /// Where the turn is cut off, half of a character is no text, nor what follows a stop text.
+    /// Sends held-back text, and `Done`.
+    /// If the turn was cut off, drops an incomplete character and text after a stop text.
     fn finish(&mut self, finish: Finish) {
         let text = std::mem::replace(&mut self.text, self.tokenizer.stream());
         let ended = finish == Finish::Stop && !self.stop.came();

@@ -1,4 +1,4 @@
-//! Turns whose model is the test: it gives the logits.
+//! Turns in which the test plays the model and supplies the logits.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,11 +19,11 @@ struct Stage {
     grammar: Grammar,
 }
 
-/// A turn under way and what comes of it.
+/// A turn in progress and its events.
 struct Play {
     sequence: Sequence,
     events: mpsc::Receiver<Result<Event>>,
-    /// Tokens that were sampled.
+    /// Number of sampled tokens.
     samples: usize,
 }
 
@@ -91,7 +91,7 @@ impl Logits for OneRow {
 }
 
 impl Play {
-    /// The model wants this token.
+    /// Lets the model choose this token.
     fn sample(&mut self, token: u32) {
         let mut logits = vec![0.0; self.sequence.tokenizer.len()];
         logits[token as usize] = 9.0;
@@ -99,12 +99,12 @@ impl Play {
         self.sequence.advance(&mut OneRow(logits), 0..1);
     }
 
-    /// The model wants the turn to be `text`: it goes on with the rest of it.
+    /// Lets the model write `text` as the turn, continuing with the rest of it.
     fn say(&mut self, text: &str) {
         self.aim_for(&self.sequence.tokenizer.encode_within(text).unwrap());
     }
 
-    /// The model wants to go on with `text`.
+    /// Lets the model continue with `text`.
     fn say_more(&mut self, text: &str) {
         let more = self.sequence.tokenizer.encode_within(text).unwrap();
         self.aim_for(&[&self.sequence.data.tokens[self.sequence.data.prompt..], &more].concat());
@@ -128,7 +128,7 @@ impl Play {
         self.sequence.tokenizer.decode(&self.sequence.data.tokens[self.sequence.data.prompt..], true)
     }
 
-    /// Reasoning, text, calls, and how it ended.
+    /// Reasoning, text, calls, and the end of the turn.
     fn outcome(self) -> (String, String, Vec<ToolCall>, Result<(Finish, Usage)>) {
         drop(self.sequence);
         let (mut reasoning, mut answer, mut calls) = (String::new(), String::new(), Vec::new());
@@ -186,7 +186,7 @@ fn finish(end: Result<(Finish, Usage)>) -> Finish {
 fn forced_tokens_are_not_sampled_and_are_computed_together() {
     let stage = Stage::new();
     let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Never), None);
-    // Only one tool: everything up to the number stands beside the prompt before it is computed.
+    // With only one tool, everything up to the number is forced, before the prompt is computed.
     assert_eq!(play.said(), "<tool_call>\n{\"name\": \"count\", \"arguments\": {\"n\":");
     let forced = play.sequence.data.tokens.len() - play.sequence.data.prompt;
     assert_eq!(play.sequence.data.pending(), play.sequence.data.prompt + forced);
@@ -255,7 +255,7 @@ fn a_cycle_without_end_ends_the_turn() {
     assert_eq!(play.samples, 256);
     assert_eq!(finish(play.outcome().3), Finish::Repetition);
 
-    // Unless nothing but the limit shall.
+    // Unless only the limit may end it.
     let mut play = stage.play(&free(), None);
     play.sequence.endless = true;
     while !play.sequence.data.finished {
@@ -263,7 +263,7 @@ fn a_cycle_without_end_ends_the_turn() {
     }
     assert_eq!((play.samples, finish(play.outcome().3)), (3997, Finish::Length));
 
-    // Whitespace is one too, also where the grammar permits it.
+    // Whitespace counts as well, even if the grammar permits it.
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     let newline = stage.tokenizer.encode_within("\n").unwrap()[0];
     while !play.sequence.data.finished {
@@ -272,7 +272,7 @@ fn a_cycle_without_end_ends_the_turn() {
     assert_eq!((play.samples, finish(play.outcome().3)), (256, Finish::Repetition));
 }
 
-/// What repeats is the string, so that is closed and not the turn: half a call helps nobody.
+/// The string repeats itself, so it is closed instead of the turn: half a call is useless.
 #[test]
 fn a_string_without_end_is_closed_and_so_is_its_call() {
     let stage = Stage::new();
@@ -340,7 +340,7 @@ fn reasoning_ends_with_its_budget() {
         let mut play = stage.play(turn, Some(budget));
         let tokens = stage.tokenizer.encode_within(thought).unwrap();
         for token in tokens {
-            // Once the reasoning is over, the model turns to its answer.
+            // After the reasoning, the model begins its answer.
             if !play.said().contains("</think>") {
                 play.sample(token);
             }
@@ -366,9 +366,9 @@ fn reasoning_ends_with_its_budget() {
     check(&turn(ToolChoice::Auto, Reasoning::Optional), &format!("<think>{THOUGHT}"), 4, &first(4), "yes");
     check(&turn(ToolChoice::Auto, Reasoning::Optional), &format!("<think>{THOUGHT}"), 0, "", "yes");
     check(&turn(ToolChoice::Required, Reasoning::Open), THOUGHT, 3, &first(3), " 7}}\n</tool_call>");
-    // A model that ends it itself has the whole budget.
+    // A model that ends the reasoning itself may use the whole budget.
     check(&open, "ok</think>", 50, "ok", "yes");
-    // Not within a character: this vocabulary has single bytes for it.
+    // Not inside a character, which consists of single bytes in this vocabulary.
     check(&open, "日日日日", 4, "日日", "yes");
 }
 
@@ -390,7 +390,7 @@ fn probabilities_are_reported_with_the_text_of_their_tokens() {
     let stage = Stage::new();
     let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Open), None);
     play.sequence.logprobs = Some(Logprobs::new(2, false));
-    // A penalty and the grammar change what is sampled, not what the model thought.
+    // A penalty and the grammar change the sampled token, but not the reported probabilities.
     play.sequence.sampler = Sampler::new(&Sampling { presence_penalty: 0.5, ..Sampling::default() });
     play.say(&format!("hm</think>{}", call(7)));
     play.end();
@@ -441,7 +441,7 @@ fn a_stop_text_ends_json_and_is_told() {
     assert_eq!(usage.stop_text.as_deref(), Some("END"));
 }
 
-/// What a turn tells of its tokens, with the text that they come with: all of both.
+/// The reported tokens, concatenated, the text, and all events.
 fn reported(play: Play) -> (String, String, Vec<Event>) {
     drop(play.sequence);
     let events: Vec<Event> = play.events.into_iter().map(Result::unwrap).collect();
@@ -476,7 +476,7 @@ fn probabilities_end_where_the_text_does() {
         }
         let (text, tokens, _) = reported(play);
         assert_eq!(text, expected, "{said:?} up to {stop:?}");
-        // A token in which the text ends may go on behind it.
+        // The last token of the text may extend beyond it.
         let last = stage.tokenizer.encode_within(said).unwrap();
         let longest = last.iter().map(|&token| stage.tokenizer.token_bytes(token).len()).max().unwrap();
         assert!(tokens.starts_with(expected), "{tokens:?} for {text:?}");
@@ -499,7 +499,7 @@ fn a_cut_within_a_character_gives_none_of_it() {
         let tools = Vec::new();
         let mut play = stage.play(&Turn { tools, raw, ..turn(ToolChoice::Auto, Reasoning::Never) }, None);
         play.sequence.logprobs = Some(Logprobs::new(1, whole));
-        // This vocabulary has a token for each of its bytes.
+        // This vocabulary has one token per byte of it.
         play.sequence.limit = play.sequence.data.prompt + 4;
         play.say("日日");
         let (text, tokens, events) = reported(play);

@@ -1,4 +1,4 @@
-//! What a step allocates once it has its buffers.
+//! Counts the allocations of a step once its buffers exist.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use alara_engine::{Gguf, KvType, Probe, ProbeSettings};
 
-/// Counts what is allocated.
+/// Counts allocations.
 struct Counter;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: forwards everything to the system's allocator.
 unsafe impl GlobalAlloc for Counter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -44,9 +44,9 @@ fn layers_allocate_nothing_for_a_token() {
             count
         })
         .collect();
-    // Four of the step: tokens, outputs, spans and their blocks.
-    // Four more: cosines, sines and the logits that are handed out; the model has five layers, so
-    // that one allocation a layer is too many.
+    // Four for the step: tokens, outputs, spans and their blocks.
+    // Four more: cosines, sines and the returned logits; the model has five layers, so one
+    // allocation per layer would exceed the limit.
     // A thread allocates its buffers with its first task, which may come late.
     let more = counts[1..].iter().filter(|&&count| count > 8);
     assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 28, "{counts:?}");

@@ -1,14 +1,14 @@
-//! Attention at depth: decode and prefill over caches in f16 and q8_0, for every instruction set
-//! but the plain one.
+//! Attention with a long past: decode and prefill over caches in f16 and q8_0, for every
+//! instruction set except the scalar one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, ThreadPool, attend};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// The slots of a block.
+/// Slots per block.
 const BLOCK: usize = 16;
 
-/// A call: some rows of one sequence after `past` others.
+/// A call: several rows of one sequence after `past` others.
 struct Case {
     name: &'static str,
     shape: AttentionShape,
@@ -33,7 +33,7 @@ fn shape(heads: usize, kv_heads: usize, key_width: usize, value_width: usize) ->
     }
 }
 
-/// Qwen3-0.6B's heads, and DeepSeek-V2-Lite's.
+/// The heads of Qwen3-0.6B and of DeepSeek-V2-Lite.
 fn cases() -> Vec<Case> {
     let case = |name, format, past, rows| Case { name, shape: shape(16, 8, 128, 128), format, past, rows };
     vec![

@@ -1,4 +1,4 @@
-//! The delta rule, for every instruction set but the plain one.
+//! The delta rule, for every instruction set except the scalar one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{Cpu, DeltaForm, DeltaShape, Isa, ThreadPool, delta};
@@ -14,8 +14,8 @@ fn cpus() -> impl Iterator<Item = Cpu> {
     isas.map(move |isa| Cpu::new(isa, ThreadPool::new(threads)))
 }
 
-/// Qwen3.5-0.8B's heads, row by row.
-/// An element is a number of a state that a row goes through.
+/// The heads of Qwen3.5-0.8B, row by row.
+/// An element is one number of a state, per row that passes through it.
 fn recurrent(criterion: &mut Criterion) {
     let shape = DeltaShape {
         key_heads: 16,

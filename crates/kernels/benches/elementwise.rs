@@ -1,4 +1,4 @@
-//! The elementwise work between products, for every instruction set but the plain one.
+//! The elementwise work between products, for every instruction set except the scalar one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{
@@ -17,7 +17,7 @@ fn noise(len: usize) -> Vec<f32> {
 fn elementwise(criterion: &mut Criterion) {
     let (x, up, weight) = (noise(ROWS * WIDTH), noise(ROWS * WIDTH), noise(WIDTH));
     let (taps, mut history) = (noise(4 * WIDTH), noise(3 * WIDTH));
-    // Heads of 128, all of whose pairs turn.
+    // Heads of 128, with all pairs rotated.
     let (cos, sin) = (noise(ROWS * 64), noise(ROWS * 64));
     // Two rows of `x` for each of `y`.
     let (ones, each): (_, Vec<u32>) = (vec![1.0; ROWS], (0..2 * ROWS as u32).map(|i| i / 2).collect());

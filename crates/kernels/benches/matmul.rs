@@ -6,11 +6,11 @@ use std::cell::LazyCell;
 use alara_kernels::{Activations, Cpu, Format, Isa, Product, ThreadPool, WeightMatrix, matmul};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// WeightMatrix and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
+/// Rows, and numbers per row: a feed-forward matrix of Qwen3-0.6B.
 const OUT: usize = 3072;
 const WIDTH: usize = 1024;
 
-/// Of each kind some.
+/// Some formats of each kind.
 const FORMATS: [Format; 11] = [
     Format::Q4_K,
     Format::Q6_K,
@@ -28,7 +28,7 @@ const FORMATS: [Format; 11] = [
 fn products(c: &mut Criterion) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     for format in FORMATS {
-        // Many matrices, so that one product finds none of its weights in a cache, as in a model.
+        // Many matrices, so that no product finds its weights in a cache, as in a model.
         let bytes = OUT * format.row_bytes(WIDTH).unwrap_or(0);
         let matrices = (256 << 20) / bytes;
         let weights = LazyCell::new(|| -> Vec<u8> {

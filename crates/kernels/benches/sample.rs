@@ -1,10 +1,10 @@
-//! What drawing from all logits of a vocabulary takes, for every instruction set but the plain one.
+//! Sampling from all logits of a vocabulary, for every instruction set except the scalar one.
 #![allow(missing_docs)] // What the macros define.
 
 use alara_kernels::{Isa, argmax, softmax_terms};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Of Qwen3's vocabulary.
+/// The size of Qwen3's vocabulary.
 /// An element is a logit.
 fn of_all(criterion: &mut Criterion) {
     let count = 151_936;

@@ -14,14 +14,15 @@ pub(crate) use tiles::Tiles;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use tiles::{BlockTile, SuperTile, WordTile};
 
-/// The rows of activations in a tile of a GEMM.
+/// Rows of activations per GEMM tile.
 pub(crate) const TILE_ROWS: usize = 16;
 
-/// Rows of activations in the form that a weight format's dot product wants, as in llama.cpp.
+/// Rows of activations in the form that a weight format's dot product requires, as in llama.cpp.
 /// For float weights they are f32.
-/// For formats of less than 256 they are 8-bit quants in blocks of 32 with an f32 scale each
+/// For formats with blocks below 256 they are 8-bit quants in blocks of 32 with an f32 scale each
 /// (Q8_0).
-/// For formats of 256 they are 8-bit quants in blocks of 256 with an f32 scale each (Q8_K).
+/// For formats with blocks of 256 they are 8-bit quants in blocks of 256 with an f32 scale each
+/// (Q8_K).
 /// Rows are padded with zeros to whole chunks: 256 quants, or 64 floats.
 /// Buffers are reused.
 #[derive(Debug, Default)]
@@ -29,13 +30,13 @@ pub struct Activations {
     form: Form,
     rows: usize,
     width: usize,
-    /// Chunks in a row.
+    /// Chunks per row.
     chunks: usize,
     /// `[rows, chunks * 64]`, for [`Form::Floats`].
     floats: Aligned<f32>,
     /// `[rows, chunks * 256]`: within -127..=127.
     quants: Aligned<i8>,
-    /// `[rows, chunks * 16]`: the sums of sixteen quants each.
+    /// `[rows, chunks * 16]`: the sums of each sixteen quants.
     sums: Aligned<i16>,
     /// `[rows, chunks * 8]` or `[rows, chunks]`.
     scales: Aligned<f32>,
@@ -48,12 +49,12 @@ pub struct Activations {
     /// `[rows, chunks * 64]`: see [`Sums::Octets`].
     #[cfg(target_arch = "x86_64")]
     octets: Derived<i16>,
-    /// The same for GEMM.
+    /// Tiles for GEMM.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     tiles: Tiles,
 }
 
-/// The forms.
+/// The forms of activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Form {
     #[default]
@@ -73,7 +74,7 @@ impl Form {
         }
     }
 
-    /// The quants that share a scale.
+    /// How many quants share a scale.
     fn block(self) -> usize {
         match self {
             Form::Floats | Form::Blocks => BLOCK,
@@ -82,7 +83,7 @@ impl Form {
     }
 }
 
-/// How a kernel wants quantized rows: the order of quants, and which sums of them.
+/// The layout of quantized rows for a kernel: the order of quants, and which sums of them.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
@@ -92,27 +93,27 @@ pub(crate) struct Layout {
 
 #[cfg(target_arch = "x86_64")]
 impl Layout {
-    /// Rows as they are quantized.
+    /// Rows in the order of quantization.
     pub(crate) const PLAIN: Layout = Layout { order: Order::Plain, sums: Sums::Sixteens };
 }
 
 /// An order of the quants of a super-block.
-/// In the interleaved ones a register takes the nibbles of super-blocks as they lie, and two
-/// registers after each other have the same scales.
+/// In the interleaved orders a register gets the nibbles of super-blocks as stored, and two
+/// consecutive registers have the same scales.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
     Plain,
     /// For registers of 32 bytes.
-    /// Of each four sub-blocks (0 1 2 3) a register has a pair, eight quants of one and eight of
-    /// the other in turn:
+    /// For each four sub-blocks (0 1 2 3) a register contains a pair, alternating eight quants of
+    /// each:
     ///
     /// ```text
     /// register 0: 0[0..8] 2[0..8] 0[16..24] 2[16..24]   1: 0[8..16] 2[8..16] 0[24..32] 2[24..32]
     /// register 2: 1[0..8] 3[0..8] 1[16..24] 3[16..24]   3: 1[8..16] 3[8..16] 1[24..32] 3[24..32]
     /// ```
     Interleaved256,
-    /// For registers of 64 bytes, sixteen quants of each second sub-block:
+    /// For registers of 64 bytes, with sixteen quants of every second sub-block:
     ///
     /// ```text
     /// register 0: 0[..16] 2[..16] 4[..16] 6[..16]       1: 0[16..] 2[16..] 4[16..] 6[16..]
@@ -123,14 +124,15 @@ pub(crate) enum Order {
 
 #[cfg(target_arch = "x86_64")]
 impl Order {
-    /// Where each eight quants come from.
+    /// The source of each group of eight quants.
     const fn octets(self) -> [usize; 32] {
         let mut octets = [0; 32];
         let mut i = 0;
         while i < 32 {
             octets[i] = match self {
                 Order::Plain => i,
-                // Of four sub-blocks two, of these a register, of each half of a sub-block both.
+                // Out of four sub-blocks a pair, of this pair a register, and each half of both
+                // sub-blocks.
                 Order::Interleaved256 => i / 16 * 16 + i / 8 % 2 * 4 + i / 4 % 2 + i / 2 % 2 * 2 + i % 2 * 8,
                 Order::Interleaved512 => i / 8 * 2 + i / 2 % 4 * 8 + i % 2,
             };
@@ -140,23 +142,23 @@ impl Order {
     }
 }
 
-/// Which sums of quants, for what is added to a product of sums: minima and zero points.
+/// Sums of quants, which are multiplied by minima and zero points.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy)]
 pub(crate) enum Sums {
-    /// Of each sixteen quants.
+    /// The sum of each sixteen quants.
     Sixteens,
-    /// Of each 32: those of two, four times, then those of the next two.
-    /// What a register of 128 bits is filled with.
+    /// The sum of each 32: those of two blocks, four times, then those of the next two.
+    /// This fills registers of 128 bits.
     BlockPairs,
-    /// Of each eight, -32 times the sum, twice: where sums of products with quants begin that are
-    /// 32 too large.
+    /// For each eight, -32 times the sum, twice: the initial value for sums of products with quants
+    /// that are 32 too large.
     Octets,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Sums {
-    /// The numbers for each 256 quants.
+    /// The number of sums per 256 quants.
     pub(crate) const fn per_super_block(self) -> usize {
         match self {
             Sums::Sixteens => 16,
@@ -166,7 +168,7 @@ impl Sums {
     }
 }
 
-/// What is made of all rows once a kernel wants it.
+/// Data derived from all rows when a kernel first needs it.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Default)]
 struct Derived<T> {
@@ -176,14 +178,14 @@ struct Derived<T> {
 
 #[cfg(target_arch = "x86_64")]
 impl<T: Copy + Default> Derived<T> {
-    /// Makes `len` numbers, unless they are there.
+    /// Computes `len` numbers, unless they are present.
     fn make(&mut self, len: usize, fill: impl FnOnce(&mut [T])) {
         if !std::mem::replace(&mut self.made, true) {
             fill(self.numbers.at_least(len));
         }
     }
 
-    /// A row of `width` numbers.
+    /// The row at index `row`, `width` numbers wide.
     fn row(&self, row: usize, width: usize) -> &[T] {
         assert!(self.made, "activations in a layout that was not made");
         &self.numbers[row * width..][..width]
@@ -191,15 +193,15 @@ impl<T: Copy + Default> Derived<T> {
 }
 
 impl Activations {
-    /// Takes the rows of `x`, each `width` numbers, for weights of `format`.
+    /// Converts the rows of `x`, each `width` numbers, for weights of `format`.
     ///
     /// A block's scale is its largest magnitude / 127; quants are rounded to the nearest, ties to
     /// even.
-    /// A block below 1e-30 counts as zeros.
-    /// A block with a NaN or an infinity gets such a scale, so that results show it.
+    /// A block whose largest magnitude is below 1e-30 becomes zeros.
+    /// A block with a NaN or an infinity gets that as its scale, so that it shows in the results.
     ///
     /// # Panics
-    /// Unless `x` is whole rows and `width` whole blocks of the format.
+    /// Unless `x` consists of whole rows, and `width` of whole blocks of the format.
     pub fn prepare(&mut self, cpu: &Cpu, format: Format, x: &[f32], width: usize) {
         assert!(width > 0 && x.len().is_multiple_of(width), "{} activations in rows of {width}", x.len());
         assert!(width.is_multiple_of(format.block_len()), "rows of {width} numbers in {}", format.name());
@@ -254,19 +256,19 @@ impl Activations {
         self.rows
     }
 
-    /// The numbers in a row.
+    /// The numbers per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Whether this is the form that weights of `format` multiply with.
+    /// Whether this is the form for weights of `format`.
     pub fn suits(&self, format: Format) -> bool {
         self.form == Form::of(format)
     }
 
-    /// Makes [`Activations::tiles`] of the first `rows` rows, or of those that `row_ids` names, in
-    /// that order.
-    /// `as_words` says whether the quants of blocks are wanted as words too.
+    /// Prepares [`Activations::tiles`] of the first `rows` rows, or of those in `row_ids`, in that
+    /// order.
+    /// With `as_words` it also widens the quants of blocks to words.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn make_tiles(&mut self, cpu: &Cpu, row_ids: Option<&[u32]>, rows: usize, as_words: bool) {
         let mut tiles = std::mem::take(&mut self.tiles);
@@ -283,8 +285,8 @@ impl Activations {
         &self.tiles
     }
 
-    /// Makes what [`Activations::row`] gives.
-    /// On a CPU a format's kernels all want the same order, if not the plain one.
+    /// Prepares what [`Activations::row`] returns.
+    /// On a given CPU all of a format's kernels use the same order, if not the plain one.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn arrange(&mut self, layout: Layout) {
         let chunks = self.rows * self.chunks;
@@ -321,8 +323,8 @@ impl Activations {
     /// All quants of a row, their sums, and their scales, after [`Activations::arrange`].
     ///
     /// # Panics
-    /// If there is no such row, or [`Activations::arrange`] did not make the layout since the rows
-    /// were taken.
+    /// If the row doesn't exist, or [`Activations::arrange`] hasn't prepared the layout since the
+    /// rows were converted.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn row(&self, layout: Layout, row: usize) -> (&[i8], &[i16], &[f32]) {
         assert!(row < self.rows, "row {row} of {} of activations", self.rows);
@@ -342,13 +344,13 @@ impl Activations {
         )
     }
 
-    /// The number of chunks in a row.
+    /// The number of chunks per row.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// Whether quants have a scale for each 256.
+    /// Whether there is one scale per 256 quants.
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub(crate) fn has_super_blocks(&self) -> bool {
         self.form == Form::SuperBlocks
@@ -376,7 +378,7 @@ impl Activations {
 }
 
 for_each_wide! {
-    /// Quantizes a row in blocks of `block`; what lies beyond it becomes zero.
+    /// Quantizes a row in blocks of `block`; the padding becomes zero.
     fn quantize<W>(x: &[f32], block: usize, quants: &mut [i8], sums: &mut [i16], scales: &mut [f32]) {
         quants[x.len()..].fill(0);
         scales.fill(0.0);
@@ -394,8 +396,7 @@ for_each_wide! {
     }
 }
 
-/// 1.5 * 2^23: what is added to it is rounded to an integer, ties to even, whose lower bits are the
-/// last of the sum's.
+/// 1.5 * 2^23: adding it rounds a number to an integer, ties to even, in the low bits of the sum.
 const ROUND: f32 = (3 << 22) as f32;
 
 /// # Safety
@@ -403,13 +404,13 @@ const ROUND: f32 = (3 << 22) as f32;
 #[inline(always)]
 unsafe fn quantize_blocks<W: Wide, const N: usize>(x: &[f32], quants: &mut [i8], scales: &mut [f32]) {
     for ((x, quants), scale) in x.as_chunks::<N>().0.iter().zip(quants.as_chunks_mut::<N>().0).zip(scales) {
-        // As integers, magnitudes are in the same order, and NaN is the largest.
+        // As integers, magnitudes have the same order, and NaN is the largest.
         let largest = f32::from_bits(x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff)));
         let tiny = largest < 1e-30;
         *scale = if tiny { 0.0 } else { largest / 127.0 };
         let inverse = if tiny { 0.0 } else { 127.0 / largest };
         for (x, quants) in x.as_chunks::<LANES>().0.iter().zip(quants.as_chunks_mut::<LANES>().0) {
-            // SAFETY: the caller's; there are sixteen of each.
+            // SAFETY: upheld by the caller; there are sixteen of each.
             unsafe {
                 let scaled = W::load(x.as_ptr()).mul(W::splat(inverse));
                 scaled.add(W::splat(ROUND)).store_bytes(quants.as_mut_ptr());
@@ -426,7 +427,7 @@ mod tests {
     use crate::{Isa, ThreadPool};
 
     impl Activations {
-        /// The numbers that a row stands for.
+        /// The numbers that a row represents.
         pub(crate) fn numbers(&self, row: usize) -> Vec<f64> {
             if self.form == Form::Floats {
                 let floats = &self.floats[row * self.chunks * FLOAT_CHUNK..][..self.width];

@@ -1,14 +1,14 @@
-//! Numbers that begin with a cache line.
+//! Buffers aligned to cache lines.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
 
-/// The bytes of a cache line, and of the widest register.
+/// The size of a cache line, and of the widest register, in bytes.
 const LINE: usize = 64;
 
-/// A slice that begins with a cache line: of rows that are whole lines no register is filled from
-/// two.
-/// Memory that was never written takes no room.
+/// A slice aligned to a cache line: if rows are whole lines, no register load crosses a line
+/// boundary.
+/// Memory that was never written isn't resident.
 #[derive(Debug)]
 pub struct Aligned<T> {
     all: Vec<T>,
@@ -17,7 +17,7 @@ pub struct Aligned<T> {
 }
 
 impl<T> Aligned<T> {
-    /// No numbers.
+    /// An empty slice.
     pub const fn new() -> Self {
         Aligned { all: Vec::new(), first: 0, len: 0 }
     }
@@ -32,7 +32,7 @@ impl<T: Copy + Default> Aligned<T> {
         Aligned { all, first, len }
     }
 
-    /// Room for `len` numbers, whatever they are.
+    /// Resizes to `len` numbers with unspecified values.
     pub fn at_least(&mut self, len: usize) -> &mut [T] {
         if self.len < len {
             *self = Aligned::zeros(len);
@@ -52,7 +52,7 @@ impl<T> Deref for Aligned<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: at most the spare numbers come before, and none is ever taken away.
+        // SAFETY: at most the spare numbers precede, and the buffer never shrinks.
         unsafe { self.all.get_unchecked(self.first..self.first + self.len) }
     }
 }

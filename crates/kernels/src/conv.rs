@@ -6,18 +6,18 @@ use crate::exp::silu;
 use crate::isa::for_each_isa;
 use crate::thread_pool::Disjoint;
 
-/// The channels of a row that one task handles.
+/// Channels per row that one task handles.
 const CHANNELS: usize = 2048;
 
-/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] +
-/// bias[c])`, where u is `history` followed by `x`: the last tap is the current row.
+/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] + bias[c])`, where u is `history`
+/// followed by `x`: the last tap is the current row.
 ///
-/// weights: `[channels, kernel]`, bias: `[channels]` if there is one, x and y: `[T, channels]`.
+/// weights: `[channels, kernel]`, bias: `[channels]` if present, x and y: `[T, channels]`.
 /// `history: [kernel - 1, channels]` holds the rows before `x`, oldest first (zeros at the start of
-/// a sequence), and afterwards those before the next call's.
+/// a sequence), and is updated to those before the next call's rows.
 ///
 /// # Panics
-/// If the lengths don't fit each other.
+/// If the lengths don't match.
 #[allow(clippy::too_many_arguments)] // What a convolution is made of.
 pub fn conv(
     cpu: &Cpu,
@@ -68,7 +68,7 @@ pub fn conv(
 }
 
 for_each_isa! {
-    /// All taps of a kernel of four, the one that models have.
+    /// All taps of a kernel of four, the size that models use.
     fn four_taps(weights: &[[f32; 4]], bias: Option<&[f32]>, u: [&[f32]; 4], y: &mut [f32]) {
         let u = u.map(|u| &u[..y.len()]);
         let weights = &weights[..y.len()];
@@ -84,7 +84,7 @@ for_each_isa! {
         }
     }
 
-    /// Adds one tap of every channel; the first begins the sum.
+    /// Adds one tap of every channel; the first initializes the sum.
     fn add_tap(weights: &[f32], kernel: usize, tap: usize, u: &[f32], y: &mut [f32]) {
         let channels = y.iter_mut().zip(u).zip(weights.chunks_exact(kernel));
         if tap == 0 {
@@ -94,7 +94,7 @@ for_each_isa! {
         }
     }
 
-    /// What is done with the sums.
+    /// Applies bias and activation to the sums.
     fn finish(bias: Option<&[f32]>, y: &mut [f32]) {
         if let Some(bias) = bias {
             y.iter_mut().zip(bias).for_each(|(y, bias)| *y += bias);
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, assert_same, cpus, noise};
 
-    /// All rows at once, from a history of `kernel - 1` rows, as the formula says.
+    /// Computes all rows at once according to the formula, from a history of `kernel - 1` rows.
     fn exact(weights: &[f32], bias: Option<&[f32]>, kernel: usize, channels: usize, u: &[f32]) -> Vec<f64> {
         let rows = u.len() / channels - (kernel - 1);
         let number = |i: usize| {

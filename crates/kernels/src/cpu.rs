@@ -1,11 +1,11 @@
-//! What a kernel runs on.
+//! The execution environment of kernels.
 
 use crate::{Isa, ThreadPool};
 
 /// An instruction set and the threads that compute together.
 #[derive(Debug)]
 pub struct Cpu {
-    /// The instruction set of every kernel.
+    /// The instruction set of all kernels.
     /// Results don't depend on it.
     pub isa: Isa,
     /// The threads that share the tasks of a kernel.
@@ -14,7 +14,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A CPU of these parts.
+    /// A CPU with this instruction set and these threads.
     pub fn new(isa: Isa, threads: ThreadPool) -> Self {
         Cpu { isa, threads }
     }

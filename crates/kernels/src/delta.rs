@@ -1,7 +1,8 @@
-//! The gated delta rule: attention whose memory of a sequence is one matrix a head.
+//! The gated delta rule: attention whose memory of a sequence is one matrix per head.
 //!
-//! Per row and value head there are a key k, a query q, a value v, a decay `e^g` and a rate β.
-//! The state S `[key_width, value_width]` takes what v has over what S predicts for k.
+//! Each row and value head has a key k, a query q, a value v, a decay `e^g` and a rate β.
+//! The state S `[key_width, value_width]` is corrected by the difference of v and S's prediction
+//! for k.
 //! Source: Yang, Kautz, Hatamizadeh, Gated Delta Networks, 2024.
 //!
 //! ```text
@@ -25,28 +26,28 @@ use crate::{Aligned, Cpu, Isa};
 pub struct DeltaShape {
     /// Query and key heads (Hk).
     pub key_heads: usize,
-    /// Value heads (Hv), each a state.
+    /// Value heads (Hv), each with a state.
     pub value_heads: usize,
-    /// Whether the value heads of a key head lie side by side.
-    /// Value head j goes with key head j / (Hv / Hk) then, else with j mod Hk.
+    /// Whether the value heads of a key head are adjacent.
+    /// If so, value head j uses key head j / (Hv / Hk), otherwise j mod Hk.
     pub grouped: bool,
     /// The numbers of a query and of a key.
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
-    /// Rows that the convolution before the rule sees, the current one included.
+    /// Number of rows covered by the convolution before the rule, including the current one.
     pub kernel: usize,
-    /// What is added to the sum of squares when queries and keys are normalised.
+    /// The epsilon added to the sum of squares when queries and keys are normalized.
     pub epsilon: f32,
 }
 
 impl DeltaShape {
-    /// Channels, which are convolved: the numbers of a row of queries, keys and values.
+    /// Number of convolved channels: a row's queries, keys and values.
     pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_width + self.value_heads * self.value_width
     }
 
-    /// The key head that goes with a value head.
+    /// The key head for a value head.
     #[inline(always)]
     pub fn key_head(&self, value_head: usize) -> usize {
         match self.grouped {
@@ -55,17 +56,17 @@ impl DeltaShape {
         }
     }
 
-    /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
+    /// Sizes of a sequence's state: the convolution's history, and a matrix for each value head.
     pub fn state_sizes(&self) -> (usize, usize) {
         ((self.kernel - 1) * self.channels(), self.value_heads * self.key_width * self.value_width)
     }
 }
 
 /// How the rows of a call are computed.
-/// Both give the same up to rounding.
+/// Both forms give equal results up to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaForm {
-    /// Row by row: the same bits however a sequence is cut into calls.
+    /// Row by row: bitwise equal however a sequence is divided into calls.
     Recurrent,
     /// Up to 64 rows at a time.
     Chunked,
@@ -74,36 +75,34 @@ pub enum DeltaForm {
 /// The rows of a chunk.
 const CHUNK: usize = 64;
 
-/// The rows of the recurrent form that go through some columns of a state, which stay in the first
-/// cache, before the next.
+/// Rows that the recurrent form applies to some columns of a state, which stay in the L1 cache,
+/// before moving to the next columns.
 const ROWS_AT_ONCE: usize = 16;
 
-/// How many columns of a state the recurrent form may take at a time, the most first.
-/// They are so many that sums don't wait for themselves, and so few that they stay in the first
-/// cache.
+/// How many columns of a state the recurrent form may process at a time, the most first.
+/// They are enough that sums don't wait for each other, and few enough to stay in the L1 cache.
 const WIDTHS: [usize; 4] = [4 * LANES, 2 * LANES, LANES, 1];
 
-/// The columns of a state that the chunked form takes at a time, so that they stay in the first
-/// cache.
+/// Columns of a state that the chunked form processes at a time, so that they stay in the L1 cache.
 const STRIP: usize = 64;
 
 thread_local! {
-    /// What a task works out on the way.
+    /// A task's intermediate results.
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
 /// The gated delta rule over the rows of one sequence.
 ///
-/// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalised
-/// here.
-/// Their length becomes 1, and queries are divided by the root of their width.
+/// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalized
+/// here:
+/// their length becomes 1, and queries are divided by the square root of their width.
 /// `beta, alpha: [T, Hv]`, raw; `a, dt: [Hv]`, a negative.
 /// The rate is `sigmoid(beta)`, the logarithm of the decay `a softplus(alpha + dt)`.
-/// `state: [Hv, key_width, value_width]`, zeros at the start of a sequence, is brought up to date.
-/// y: `[T, Hv * value_width]`.
+/// `state: [Hv, key_width, value_width]`, zeros at the start of a sequence, is updated.
+/// `y: [T, Hv * value_width]`.
 ///
 /// # Panics
-/// If the lengths don't fit each other.
+/// If the lengths don't match.
 #[allow(clippy::too_many_arguments)] // What the rule is made of.
 pub fn delta(
     cpu: &Cpu,
@@ -145,8 +144,8 @@ pub fn delta(
     });
 }
 
-/// What all tasks of a call share.
-/// A task is a value head.
+/// Data shared by all tasks of a call.
+/// A task processes one value head.
 struct Call<'a> {
     shape: DeltaShape,
     rows: usize,
@@ -159,7 +158,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Normalises the query and the key of a row for a value head.
+    /// Normalizes the query and the key of a row for a value head.
     #[inline(always)]
     fn query_and_key(&self, isa: Isa, row: usize, head: usize, q: &mut [f32], k: &mut [f32]) {
         let DeltaShape { key_heads, key_width, epsilon, .. } = self.shape;
@@ -190,12 +189,12 @@ impl Call<'_> {
     }
 
     /// # Safety
-    /// Called by the head's task only, and not while it has a row of this head.
+    /// Only the head's task may call it, and not while it holds a row of this head.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // See `Disjoint`.
     unsafe fn y(&self, row: usize, head: usize) -> &mut [f32] {
         let DeltaShape { value_heads, value_width, .. } = self.shape;
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { self.y.slice((row * value_heads + head) * value_width, value_width) }
     }
 }
@@ -210,7 +209,7 @@ fn normalize(isa: Isa, x: &[f32], epsilon: f32, scale: f32, y: &mut [f32]) {
 }
 
 for_each_wide! {
-    /// The recurrent form for a value head.
+    /// The recurrent form for one value head.
     fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Aligned<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
         let scratch = scratch.at_least(2 * ROWS_AT_ONCE * key_width + key_width * WIDTHS[0]);
@@ -228,8 +227,8 @@ for_each_wide! {
             while column < value_width {
                 let width = WIDTHS.into_iter().find(|&width| width <= value_width - column).unwrap_or(1);
                 let columns = &mut state[column..];
-                // For several rows close together: a row of the state after the other, they would
-                // share few places of the first cache.
+                // Copy the columns if several rows use them: rows of the state, as stored, would
+                // compete for few places of the L1 cache.
                 let near = count > 1 && width < value_width;
                 if near {
                     let rows = columns.chunks(value_width).zip(strip.chunks_exact_mut(width));
@@ -263,9 +262,9 @@ for_each_wide! {
     }
 }
 
-/// Takes rows through N times sixteen columns of a state, which begin where `state` does.
-/// Columns don't touch each other.
-/// What a row leaves of the state is looked at for the next row while it is at hand.
+/// Applies rows to N times sixteen columns of a state, which begin where `state` does.
+/// Columns are independent.
+/// The state after each row is read for the next row while it is in registers.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`.
@@ -277,7 +276,7 @@ unsafe fn step_rows<'a, W: Wide, const N: usize>(
     y: impl Fn(usize) -> &'a mut [f32],
     state: &mut [f32],
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe {
         let mut step = steps(0);
         let mut seen = step.look::<W, N>(state);
@@ -295,9 +294,9 @@ unsafe fn step_rows<'a, W: Wide, const N: usize>(
 }
 
 for_each_isa! {
-    /// The chunked form for a chunk of `rows` and a value head.
-    /// With Γ_ij the decay from row j to row i, solved row by row for what the state takes (D, one
-    /// δ a row):
+    /// The chunked form for one value head and a chunk of `rows`.
+    /// With Γ_ij the decay from row j to row i, it solves for the updates of the state (D, one
+    /// δ per row), row by row:
     ///
     /// ```text
     /// D_i = β_i (v_i - Γ_i Sᵀk_i - Σ_{j<i} Γ_ij (k_i·k_j) D_j)
@@ -348,7 +347,7 @@ for_each_isa! {
                 accumulate(isa, delta, weights, &state[first..], value_width);
                 accumulate(isa, delta, &of_k[i * n..][..i], before, width);
 
-                // SAFETY: this is the head's task.
+                // SAFETY: this task owns the head.
                 let y = &mut unsafe { call.y(rows.start + i, head) }[first..][..width];
                 y.fill(0.0);
                 scale_into(weights, &q[i * key_width..], from_state[i]);
@@ -376,7 +375,7 @@ fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
 }
 
 /// One row of the recurrent form.
-/// What it outputs is worked out from the state before it, which is read once for this and for δ:
+/// Its output is computed from the previous state, in the same pass as δ:
 /// `y = Sᵀq + (q·k) δ` with the decayed S.
 struct Step<'a> {
     stride: usize,
@@ -392,13 +391,13 @@ struct Step<'a> {
 type Seen<W, const N: usize> = ([W; N], [W; N]);
 
 impl Step<'_> {
-    /// What N times sixteen columns tell.
+    /// Computes the sums of N times sixteen columns.
     ///
     /// # Safety
     /// As [`step_rows`].
     #[inline(always)]
     unsafe fn look<W: Wide, const N: usize>(&self, state: &[f32]) -> Seen<W, N> {
-        // SAFETY: the caller's, and all rows of the state are there.
+        // SAFETY: upheld by the caller, and all rows of the state exist.
         unsafe {
             self.check::<N>(state);
             let state = state.as_ptr();
@@ -415,7 +414,7 @@ impl Step<'_> {
         }
     }
 
-    /// δ, with `y` written.
+    /// Computes δ and writes `y`.
     ///
     /// # Safety
     /// As [`step_rows`].
@@ -427,7 +426,7 @@ impl Step<'_> {
         y: &mut [f32],
     ) -> [W; N] {
         assert!(value.len() == N * LANES && y.len() == N * LANES);
-        // SAFETY: the caller's, and so many values and results are there.
+        // SAFETY: upheld by the caller, and that many values and results exist.
         unsafe {
             let (decay, rate, both) = (W::splat(self.decay), W::splat(self.rate), W::splat(self.both));
             let forgotten = W::splat(-self.decay);
@@ -446,7 +445,7 @@ impl Step<'_> {
     /// As [`step_rows`].
     #[inline(always)]
     unsafe fn write<W: Wide, const N: usize>(&self, delta: [W; N], state: &mut [f32]) {
-        // SAFETY: the caller's, and all rows of the state are there.
+        // SAFETY: upheld by the caller, and all rows of the state exist.
         unsafe {
             self.check::<N>(state);
             let (state, decay) = (state.as_mut_ptr(), W::splat(self.decay));
@@ -460,7 +459,7 @@ impl Step<'_> {
         }
     }
 
-    /// [`Step::write`], then what the next row sees.
+    /// [`Step::write`], followed by the sums for the next row.
     ///
     /// # Safety
     /// As [`step_rows`].
@@ -472,7 +471,7 @@ impl Step<'_> {
         state: &mut [f32],
     ) -> Seen<W, N> {
         assert!(next.k.len() == self.k.len() && next.q.len() == self.k.len());
-        // SAFETY: the caller's, and all rows of the state are there.
+        // SAFETY: upheld by the caller, and all rows of the state exist.
         unsafe {
             self.check::<N>(state);
             let (state, decay) = (state.as_mut_ptr(), W::splat(self.decay));
@@ -494,14 +493,14 @@ impl Step<'_> {
         }
     }
 
-    /// Whether all rows of the state are there.
+    /// Whether all rows of the state exist.
     #[inline(always)]
     fn check<const N: usize>(&self, state: &[f32]) {
         assert!(self.q.len() == self.k.len());
         assert!((self.k.len() - 1) * self.stride + N * LANES <= state.len());
     }
 
-    /// The same for one column.
+    /// The recurrent step for a single column.
     #[inline(always)]
     fn take_one(&self, state: &mut [f32], value: f32, y: &mut f32) {
         let (mut predicted, mut output) = (0f32, 0f32);

@@ -1,5 +1,5 @@
-//! A vector against many rows of floats: dot products and weighted sums.
-//! Norms and the delta rule are made of these.
+//! Products of a vector with many rows of floats: dot products and weighted sums.
+//! Norms and the delta rule are built from these.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -7,10 +7,10 @@ use crate::wide::{LANES, Wide, for_each_wide};
 
 for_each_wide! {
     /// `out[i] = vector · row[i]`, where row i is the numbers from `i * stride` on.
-    /// Each sum runs in lanes (see [`crate::wide`]).
+    /// Sums use lanes (see [`crate::wide`]).
     ///
     /// # Panics
-    /// If a row is not all there.
+    /// If a row is incomplete.
     #[inline(never)] // As a part of something greater its loops are compiled badly; so are those of `accumulate`.
     pub(crate) fn dots<W>(vector: &[f32], rows: &[f32], stride: usize, out: &mut [f32]) {
         let row = |i: usize| &rows[i * stride..][..vector.len()];
@@ -40,7 +40,7 @@ for_each_wide! {
     /// numbers from `i * stride` on.
     ///
     /// # Panics
-    /// If a row is not all there.
+    /// If a row is incomplete.
     #[inline(never)]
     pub(crate) fn accumulate<W>(sums: &mut [f32], weights: &[f32], rows: &[f32], stride: usize) {
         if weights.is_empty() {
@@ -49,8 +49,8 @@ for_each_wide! {
         assert!((weights.len() - 1) * stride + sums.len() <= rows.len(), "accumulate: rows");
         let width = sums.len();
         let mut first = 0;
-        // As many sums at a time as leave registers to spare.
-        // SAFETY: as above, and all rows were just seen to be there.
+        // As many sums at a time as registers permit.
+        // SAFETY: as above, and all rows were just checked.
         unsafe {
             while width - first >= 8 * LANES && W::BLOCK > 2 {
                 accumulate_block::<W, 8>(&mut sums[first..], weights, &rows[first..], stride);
@@ -73,7 +73,7 @@ for_each_wide! {
     }
 }
 
-/// The dot products of some rows, which share the loads of `a`.
+/// The dot products of several rows, which share the loads of `a`.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`.
@@ -83,8 +83,8 @@ unsafe fn dot_rows<W: Wide, const N: usize>(a: &[f32], rows: [&[f32]; N]) -> [f3
     for row in rows {
         assert!(row.len() >= a.len(), "dot: {} numbers and {}", a.len(), row.len());
     }
-    // SAFETY: the caller's, and sixteen numbers from every whole chunk on are within `a` and the
-    // rows.
+    // SAFETY: upheld by the caller, and sixteen numbers from every whole chunk on are within `a`
+    // and the rows.
     unsafe {
         let mut sums = [W::splat(0.0); N];
         for (i, a) in wholes.iter().enumerate() {
@@ -104,7 +104,7 @@ unsafe fn dot_rows<W: Wide, const N: usize>(a: &[f32], rows: [&[f32]; N]) -> [f3
     }
 }
 
-/// Fewer than sixteen numbers, then zeros.
+/// Loads fewer than sixteen numbers, padded with zeros.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`.
@@ -112,14 +112,14 @@ unsafe fn dot_rows<W: Wide, const N: usize>(a: &[f32], rows: [&[f32]; N]) -> [f3
 unsafe fn padded<W: Wide>(x: &[f32]) -> W {
     let mut padded = [0.0; LANES];
     padded[..x.len()].copy_from_slice(x);
-    // SAFETY: the caller's, and sixteen numbers are there.
+    // SAFETY: upheld by the caller, and sixteen numbers exist.
     unsafe { W::load(padded.as_ptr()) }
 }
 
-/// [`accumulate`] for so many times sixteen sums, which stay in registers.
+/// [`accumulate`] for this many times sixteen sums, which stay in registers.
 ///
 /// # Safety
-/// The CPU has the instruction set of `W`, and the sums and all rows are there.
+/// The CPU has the instruction set of `W`, and the sums and all rows exist.
 #[inline(always)]
 unsafe fn accumulate_block<W: Wide, const N: usize>(
     sums: &mut [f32],
@@ -127,7 +127,7 @@ unsafe fn accumulate_block<W: Wide, const N: usize>(
     rows: &[f32],
     stride: usize,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe {
         let mut now = [W::splat(0.0); N];
         for n in 0..N {

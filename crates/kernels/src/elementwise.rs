@@ -1,4 +1,4 @@
-//! Sums and products, number by number.
+//! Elementwise sums and products.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -7,17 +7,17 @@ use crate::Cpu;
 use crate::isa::for_each_isa;
 use crate::thread_pool::Disjoint;
 
-/// The numbers that one task of a light kernel handles: for fewer it isn't worth waking a thread.
+/// Numbers per task of a light kernel: waking a thread for fewer isn't worthwhile.
 const TASK: usize = 8 * 1024;
 
-/// Calls `work` with the ranges of `0..rows` that make tasks, for rows of `width` numbers.
+/// Calls `work` with the ranges of `0..rows` that form tasks, for rows of `width` numbers.
 pub(crate) fn over_rows(cpu: &Cpu, rows: usize, width: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     let step = (TASK / width.max(1)).max(1);
     cpu.threads.run(rows.div_ceil(step), &|task| work(task * step..rows.min((task + 1) * step)));
 }
 
-/// Calls `work` with pieces of `y` of whole rows of `width` numbers, and with the range of numbers
-/// that each piece is.
+/// Calls `work` with pieces of `y`, each of whole rows of `width` numbers, and with the range of
+/// numbers in each piece.
 pub(crate) fn over_pieces(
     cpu: &Cpu,
     y: &mut [f32],
@@ -45,7 +45,7 @@ pub fn add(cpu: &Cpu, x: &mut [f32], y: &[f32]) {
 /// `x[t] += row` for every row of `x: [T, row.len()]`.
 ///
 /// # Panics
-/// If `x` is no whole number of rows.
+/// If `x` is not a whole number of rows.
 pub fn add_row(cpu: &Cpu, x: &mut [f32], row: &[f32]) {
     assert!(x.len().is_multiple_of(row.len().max(1)), "add_row: {} numbers, rows of {}", x.len(), row.len());
     over_pieces(cpu, x, row.len(), &|_, x| {
@@ -59,7 +59,7 @@ pub fn add_row(cpu: &Cpu, x: &mut [f32], row: &[f32]) {
 /// width.
 ///
 /// # Panics
-/// If `x` is no whole number of rows, or a row is not in the table.
+/// If `x` is not a whole number of rows, or a row is not in the table.
 pub fn add_rows(cpu: &Cpu, x: &mut [f32], table: &[f32], rows: &[u32]) {
     let width = x.len().checked_div(rows.len()).unwrap_or(0);
     assert_eq!(x.len(), width * rows.len(), "add_rows");
@@ -71,10 +71,10 @@ pub fn add_rows(cpu: &Cpu, x: &mut [f32], table: &[f32], rows: &[u32]) {
 }
 
 /// `y[t] = Σ weights[t, i] x[rows[t, i]]`, in the order of `i`, for rows of `width` numbers;
-/// `weights` and `rows` are as many for each row of `y`.
+/// `weights` and `rows` have equal numbers of entries for each row of `y`.
 ///
 /// # Panics
-/// If lengths don't fit each other, or a row is not in `x`.
+/// If lengths don't match, or a row is not in `x`.
 pub fn weigh_rows(cpu: &Cpu, x: &[f32], width: usize, rows: &[u32], weights: &[f32], y: &mut [f32]) {
     let used = (rows.len() * width).checked_div(y.len()).unwrap_or(0);
     assert!(rows.len() == weights.len() && rows.len() * width == used * y.len(), "weigh_rows");
@@ -91,7 +91,7 @@ pub fn weigh_rows(cpu: &Cpu, x: &[f32], width: usize, rows: &[u32], weights: &[f
 /// `x[t] *= factors[t]` for every row of `x: [T, width]`.
 ///
 /// # Panics
-/// If `x` is not one row of `width` for each factor.
+/// If `x` doesn't have one row of `width` numbers per factor.
 pub fn scale_rows(cpu: &Cpu, x: &mut [f32], width: usize, factors: &[f32]) {
     assert_eq!(x.len(), width * factors.len(), "scale_rows");
     over_pieces(cpu, x, width, &|range, x| {

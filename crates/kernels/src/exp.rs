@@ -1,21 +1,22 @@
-//! The exponential and what is made of it.
-//! No call to a library: every instruction set runs these very operations, so all agree bit for
-//! bit, and loops over them vectorize.
+//! The exponential and functions based on it.
+//! They don't call a library: every instruction set runs exactly these operations, so all agree bit
+//! for bit, and loops over them vectorize.
 
 use std::f32::consts::{LN_2, LOG2_E, SQRT_2};
 
-/// What f32's `LN_2` lacks of ln 2.
+/// The part of ln 2 that f32's `LN_2` lacks.
 const LN_2_REST: f32 = (std::f64::consts::LN_2 - LN_2 as f64) as f32;
 
-/// Adding it rounds a float (of less than 2^22) to an integer, which is then in the low bits.
+/// Adding it rounds a float (below 2^22) to an integer, which is then in the low bits.
 const ROUND: f32 = 1.5 * (1 << 23) as f32;
 
-/// Below: 0, for 2^-126 is the least normal float.
+/// Arguments below give 0, since 2^-126 is the least normal float.
 const MIN: f32 = -126.0 * LN_2;
-/// Above: infinity, for 2^127 is the greatest power of two.
+/// Arguments above give infinity, since 2^127 is the greatest power of two.
 const MAX: f32 = 127.5 * LN_2;
 
-/// e^x to about 1e-7 of it: e^x = 2^n e^r with |r| <= ln 2 / 2 and the Taylor series of e^r.
+/// e^x with a relative error of about 1e-7: e^x = 2^n e^r with |r| <= ln 2 / 2 and the Taylor
+/// series of e^r.
 /// Zero below -87.3, infinite above 88.3.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
@@ -44,7 +45,7 @@ pub(crate) fn silu(x: f32) -> f32 {
     x * sigmoid(x)
 }
 
-/// ln(1 + e^x), which is x to f32's accuracy where x > 20.
+/// ln(1 + e^x), which equals x in f32's precision for x > 20.
 #[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
     if x > 20.0 {
@@ -52,7 +53,7 @@ pub(crate) fn softplus(x: f32) -> f32 {
     }
     let e = exp(x);
     let sum = 1.0 + e;
-    // The sum lost the low digits of e; the quotient makes up for it.
+    // The sum lost the low digits of e; the quotient compensates.
     if sum == 1.0 { e } else { ln(sum) * (e / (sum - 1.0)) }
 }
 
@@ -76,7 +77,7 @@ fn ln(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// `f` is within `tolerance` of `exact`, relative to it, from `from` to `to`.
+    /// Checks that `f` has a relative error of at most `tolerance` from `from` to `to`.
     fn check(f: fn(f32) -> f32, exact: fn(f64) -> f64, from: f32, to: f32, tolerance: f64) {
         let steps = 200_000;
         for step in 0..=steps {

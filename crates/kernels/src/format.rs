@@ -1,15 +1,15 @@
 //! The number formats of weights.
 
-/// Numbers in a block of the formats that ggml calls legacy, and in a sub-block of most others.
+/// Numbers per block in the formats that ggml calls legacy, and per sub-block in most others.
 pub(crate) const BLOCK: usize = 32;
-/// Numbers in a super-block, and in a chunk of quants: one super-block or eight blocks.
+/// Numbers per super-block, and per chunk of quants: one super-block or eight blocks.
 pub(crate) const SUPER_BLOCK: usize = 256;
-/// Numbers in a chunk of floats.
+/// Numbers per chunk of floats.
 pub(crate) const FLOAT_CHUNK: usize = 64;
 
-/// Number format of a weight: ggml's names and layouts.
+/// The number format of a weight, with ggml's names and layouts.
 ///
-/// A row of weights is a sequence of blocks, each of [`Format::block_len`] numbers in
+/// A row of weights is a sequence of blocks, each with [`Format::block_len`] numbers in
 /// [`Format::block_bytes`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types, missing_docs)] // The field's own names; the table below says what each is.
@@ -75,7 +75,7 @@ impl Format {
         Format::Q1_0,
     ];
 
-    /// Name, numbers a block, bytes a block.
+    /// Name, numbers per block, bytes per block.
     const fn row(self) -> (&'static str, usize, usize) {
         match self {
             Format::F32 => ("F32", 1, 4),
@@ -103,9 +103,9 @@ impl Format {
             Format::Q6_K => ("Q6_K", 256, 128 + 64 + 16 + 2),
             // exponent, 4-bit floats
             Format::MXFP4 => ("MXFP4", 32, 1 + 16),
-            // scale, 4-bit places in a codebook
+            // scale, 4-bit codebook indices
             Format::IQ4_NL => ("IQ4_NL", 32, 2 + 16),
-            // scale, 6-bit scales of 8 sub-blocks, 4-bit places in a codebook
+            // scale, 6-bit scales of 8 sub-blocks, 4-bit codebook indices
             Format::IQ4_XS => ("IQ4_XS", 256, 2 + 2 + 4 + 128),
             // scale, lower bits of patterns; their upper bits, scales and directions of 8
             // sub-blocks
@@ -124,7 +124,7 @@ impl Format {
             Format::IQ3_XXS => ("IQ3_XXS", 256, 2 + 64 + 32),
             // scale, lower bits of patterns, their ninth bits, signs, 4-bit scales of 8 sub-blocks
             Format::IQ3_S => ("IQ3_S", 256, 2 + 64 + 8 + 32 + 4),
-            // bytes of five digits, bytes of four, scale
+            // bytes of five ternary digits, bytes of four, scale
             Format::TQ1_0 => ("TQ1_0", 256, 48 + 4 + 2),
             // 2-bit quants, scale
             Format::TQ2_0 => ("TQ2_0", 256, 64 + 2),
@@ -140,18 +140,18 @@ impl Format {
         self.row().0
     }
 
-    /// Numbers in a block.
+    /// Numbers per block.
     pub const fn block_len(self) -> usize {
         self.row().1
     }
 
-    /// Bytes of a block.
+    /// Bytes per block.
     pub const fn block_bytes(self) -> usize {
         self.row().2
     }
 
-    /// Bytes of a row of `width` numbers; `None` if they are no whole number of blocks, or too many
-    /// to count.
+    /// Bytes of a row of `width` numbers; `None` if they aren't a whole number of blocks, or
+    /// overflow.
     pub const fn row_bytes(self, width: usize) -> Option<usize> {
         if width.is_multiple_of(self.block_len()) {
             (width / self.block_len()).checked_mul(self.block_bytes())

@@ -5,7 +5,7 @@ use crate::elementwise::over_pieces;
 use crate::exp::{exp, sigmoid, silu};
 use crate::isa::for_each_isa;
 
-/// How a gate `g` acts on `u`.
+/// The activation of a gate `g`, applied to `u`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// `silu(g) u`: SwiGLU.
@@ -18,7 +18,7 @@ pub enum Gate {
     ClampedSwiglu,
 }
 
-/// `y = act(gate) up`, number by number.
+/// `y = act(gate) up`, elementwise.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -27,12 +27,12 @@ pub fn gated(cpu: &Cpu, gate: &[f32], up: &[f32], y: &mut [f32], kind: Gate) {
     over_pieces(cpu, y, 1, &|range, y| gate_all(cpu.isa, &gate[range.clone()], &up[range], y, kind));
 }
 
-/// `x = max(x, 0)²`, number by number.
+/// `x = max(x, 0)²`, elementwise.
 pub fn relu_squared(cpu: &Cpu, x: &mut [f32]) {
     over_pieces(cpu, x, 1, &|_, x| square_all(cpu.isa, x));
 }
 
-/// `x = gelu(x)`, number by number: the exact form, by the error function.
+/// `x = gelu(x)`, elementwise: the exact form, by the error function.
 /// Source: Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>.
 pub fn gelu_erf(cpu: &Cpu, x: &mut [f32]) {
     over_pieces(cpu, x, 1, &|_, x| gelu_erf_all(cpu.isa, x));
@@ -79,7 +79,7 @@ fn gelu(x: f32) -> f32 {
     x * sigmoid(TWO_SQRT_2_OVER_PI * x * (0.044_715 * x * x + 1.0))
 }
 
-/// The normal distribution's share below `x`, `(1 + erf(x / √2)) / 2`, to about 1e-7.
+/// The cumulative normal distribution at `x`, `(1 + erf(x / √2)) / 2`, with an error of about 1e-7.
 /// Source: Abramowitz and Stegun 1964, formula 7.1.26.
 #[inline(always)]
 fn normal(x: f32) -> f32 {

@@ -1,4 +1,4 @@
-//! Root mean square normalisation of parts of rows.
+//! Root mean square normalization of parts of rows.
 
 use crate::dense::dot;
 use crate::elementwise::over_pieces;
@@ -6,10 +6,10 @@ use crate::isa::for_each_isa;
 use crate::{Cpu, Isa};
 
 /// [`rms_norm`](crate::rms_norm) of each of `groups` equal parts of a row of `weight.len()`
-/// numbers, by its own part of the weights.
+/// numbers, with its own part of the weights.
 ///
 /// # Panics
-/// If `x` and `y` are not the same whole number of rows, or a row has no such parts.
+/// If `x` and `y` don't have the same whole number of rows, or rows can't be divided equally.
 pub fn group_norm(cpu: &Cpu, x: &[f32], weight: &[f32], groups: usize, epsilon: f32, y: &mut [f32]) {
     let width = weight.len();
     assert!(groups > 0 && width.is_multiple_of(groups), "group_norm: {width} numbers in {groups} groups");

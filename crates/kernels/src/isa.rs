@@ -1,14 +1,14 @@
-//! Instruction sets: which there are, and how one source serves all of them.
+//! Instruction sets: their detection, and compilation of one source for all of them.
 #![allow(unsafe_code)]
 
-/// An instruction set that this CPU has: a value is the proof.
+/// An instruction set that this CPU supports: a value proves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Isa(Level);
 
-/// The instruction sets that kernels are written for, each of which has all of those before it.
+/// The instruction sets with kernels, each of which includes all of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// What every CPU of the target has.
+    /// The baseline of the target.
     Scalar,
     /// AVX2, FMA and F16C: x86 from 2013 on.
     #[cfg(target_arch = "x86_64")]
@@ -33,21 +33,21 @@ pub(crate) enum Level {
 }
 
 impl Isa {
-    /// Plain Rust: runs anywhere, and is what the others are held against.
+    /// Plain Rust: runs anywhere, and is the reference for the others.
     pub const SCALAR: Isa = Isa(Level::Scalar);
 
-    /// The fastest that this CPU has.
+    /// The fastest one that this CPU supports.
     pub fn best() -> Isa {
         Isa::available().last().unwrap_or(Isa::SCALAR)
     }
 
-    /// All that this CPU has, slowest first.
+    /// All that this CPU supports, slowest first.
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
         let more = x86::available();
         #[cfg(target_arch = "aarch64")]
         let more = {
-            // NEON is a part of the target.
+            // NEON is part of the target.
             let dotprod = std::arch::is_aarch64_feature_detected!("dotprod");
             [Some(Isa(Level::Neon)), dotprod.then_some(Isa(Level::DotProd))].into_iter().flatten()
         };
@@ -56,7 +56,7 @@ impl Isa {
         std::iter::once(Isa::SCALAR).chain(more)
     }
 
-    /// The one of this [`Isa::name`]; `None` if there is none or this CPU lacks it.
+    /// The one with this [`Isa::name`]; `None` if it is unknown or this CPU lacks it.
     pub fn named(name: &str) -> Option<Isa> {
         Isa::available().find(|isa| isa.name() == name)
     }
@@ -73,13 +73,13 @@ impl Isa {
 }
 
 impl Level {
-    /// All that this build has kernels for.
+    /// All with kernels in this build.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Amx];
-    /// All that this build has kernels for.
+    /// All with kernels in this build.
     #[cfg(target_arch = "aarch64")]
     pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Neon, Level::DotProd];
-    /// All that this build has kernels for.
+    /// All with kernels in this build.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub(crate) const ALL: &[Level] = &[Level::Scalar];
 
@@ -136,16 +136,16 @@ mod x86 {
         levels.into_iter().filter_map(|(there, level)| there.then_some(Isa(level)))
     }
 
-    /// Whether the CPU has tiles with int8 and the system lets this process use them.
+    /// Whether the CPU supports tiles with int8 and the system lets this process use them.
     static AMX: LazyLock<bool> = LazyLock::new(|| {
         // Leaf 7: bit 24 of EDX is AMX-TILE, bit 25 AMX-INT8.
         let tiles = __cpuid_count(7, 0).edx >> 24 & 3 == 3;
         tiles && permitted()
     });
 
-    /// Asks Linux for the tiles' state, which is not given to every process:
+    /// Requests permission for the tiles' state from Linux, which not every process has:
     /// `arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA)`.
-    /// What it gives holds for all threads.
+    /// The permission holds for all threads.
     /// Source: Linux, Documentation/arch/x86/xstate.rst.
     #[cfg(target_os = "linux")]
     fn permitted() -> bool {
@@ -153,7 +153,7 @@ mod x86 {
         const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
         const XTILEDATA: u64 = 18;
         let result: i64;
-        // SAFETY: a system call that takes numbers and writes no memory of ours.
+        // SAFETY: a system call that takes numbers and writes none of our memory.
         unsafe {
             asm!(
                 "syscall",
@@ -168,16 +168,16 @@ mod x86 {
         result == 0
     }
 
-    /// Only Linux is known to give them.
+    /// Only Linux is known to support this request.
     #[cfg(not(target_os = "linux"))]
     fn permitted() -> bool {
         false
     }
 }
 
-/// Defines functions of an [`Isa`] and the arguments given, whose one body is compiled for every
+/// Defines functions with an [`Isa`] and the given arguments, whose body is compiled for every
 /// instruction set.
-/// What the body calls must be `#[inline(always)]` to be compiled with it.
+/// Functions called by the body must be `#[inline(always)]` to be compiled with it.
 macro_rules! for_each_isa {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)+) => {$(
         $(#[$meta])*
@@ -208,7 +208,7 @@ macro_rules! for_each_isa {
                 #[allow(unsafe_code)]
                 // SAFETY: as above.
                 $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
-                // Plain Rust is compiled with NEON, which is a part of the target.
+                // Plain Rust is compiled with NEON, which is part of the target.
                 #[cfg(target_arch = "aarch64")]
                 $crate::isa::Level::Neon | $crate::isa::Level::DotProd => scalar($($arg),*),
             }

@@ -1,6 +1,6 @@
-//! The one order in which floats are summed.
+//! The fixed order in which floats are summed.
 
-/// The number of lanes in which floats are accumulated: term i goes to lane i % 8.
+/// Number of lanes that accumulate floats: term i goes to lane i % 8.
 pub(crate) const LANES: usize = 8;
 
 /// The sum of eight lanes, in the order in which registers are halved.

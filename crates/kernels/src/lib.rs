@@ -1,12 +1,12 @@
-//! CPU work on quantized blocks.
-//! Knows nothing of models, files or tokens, and is the only crate, beside the file that maps a
-//! model, that may contain `unsafe`.
+//! CPU kernels for quantized blocks.
+//! Knows nothing of models, files or tokens.
+//! Only this crate, `alara-cuda` and the files that map a model and view its weights use `unsafe`.
 //!
-//! Every kernel is row invariant, bit for bit ([`DeltaForm::Chunked`] excepted).
-//! The result of a row depends on that row alone, never on the rows or threads that share the call,
+//! Every kernel is row invariant, bit for bit (except [`DeltaForm::Chunked`]).
+//! The result of a row depends only on that row, never on the other rows or threads in the call,
 //! nor on the instruction set.
 //! Sums of integers are exact.
-//! Sums of floats run in lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
+//! Sums of floats use lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
 //! There are eight lanes in products with weights, sixteen elsewhere.
 //!
 //! Every kernel has a scalar twin, and property tests require the same bits of both.

@@ -1,4 +1,4 @@
-//! What this machine can do at most: the yardsticks that a profile is held against.
+//! Measures this machine's peak rates, for comparison with a profile.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -10,28 +10,28 @@ use crate::Cpu;
 use crate::isa::{Level, for_each_isa};
 use crate::prefetch::prefetch;
 
-/// Bytes that are read to measure: far more than caches hold.
+/// Bytes read by a measurement: far more than fit into caches.
 const MEMORY: usize = 256 << 20;
-/// Bytes of a task.
+/// Bytes per task.
 const PART: usize = 1 << 20;
-/// Measurements, of which the best counts.
+/// Number of measurements, of which the best counts.
 const TRIES: usize = 5;
-/// How far ahead of what is read memory is asked for; 0: not at all.
-/// Which is best differs between machines.
+/// Prefetch distances to try; 0 means no prefetch.
+/// The best one differs between machines.
 const AHEAD: [usize; 3] = [0, 1 << 10, 4 << 10];
 
-/// Bytes a second that all threads together read from memory, in the best of a few ways.
-/// Takes some tenths of a second and 256 MiB.
+/// Bytes per second that all threads together read from memory, in the best of several ways.
+/// Takes a few tenths of a second and 256 MiB.
 ///
 /// # Panics
-/// If there are no 256 MiB.
+/// If 256 MiB can't be allocated.
 pub fn read_bandwidth(cpu: &Cpu) -> f64 {
     let mut memory = MmapMut::map_anon(MEMORY).expect("256 MiB of memory");
-    // Large pages, so that nothing waits for addresses to be looked up.
-    // Where there are none, small ones have to do.
+    // Use large pages, so that address translation doesn't slow down reads.
+    // If there are none, small ones have to suffice.
     #[cfg(target_os = "linux")]
     let _ = memory.advise(memmap2::Advice::HugePage);
-    // Not zeros: pages that were never written are all the same one.
+    // Not zeros: pages that were never written all map to the same one.
     memory.fill(1);
     let (words, _) = memory.as_chunks::<8>();
     let read = |ahead| {
@@ -44,8 +44,8 @@ pub fn read_bandwidth(cpu: &Cpu) -> f64 {
     AHEAD.map(read).into_iter().fold(0.0, f64::max)
 }
 
-/// Multiplications and additions of 8-bit integers a second that all threads together do, in
-/// registers (or tiles) that are loaded from the first cache.
+/// Multiplications and additions of 8-bit integers per second by all threads together, in registers
+/// (or tiles) loaded from the L1 cache.
 pub fn integer_peak(cpu: &Cpu) -> f64 {
     const ROUNDS: usize = 64;
     let operations = cpu.threads.count() * ROUNDS * round_operations(cpu.isa.level());
@@ -66,7 +66,7 @@ pub fn integer_peak(cpu: &Cpu) -> f64 {
     })
 }
 
-/// How much of `amount` is done a second at best.
+/// The best rate per second for `amount` units of work.
 fn best(amount: f64, work: impl Fn()) -> f64 {
     let times = (0..TRIES).map(|_| {
         let start = Instant::now();
@@ -91,7 +91,7 @@ for_each_isa! {
     }
 }
 
-/// Products that a round adds up, each a multiplication and an addition.
+/// Products accumulated per round, each a multiplication and an addition.
 fn round_operations(level: Level) -> usize {
     match level {
         Level::Scalar => 2 * SCALAR_PRODUCTS,
@@ -130,13 +130,13 @@ mod x86 {
     use crate::matmul::{Avx2, Avx512, AvxVnni, Vector, amx_round};
 
     pub(super) const STEPS: usize = 256;
-    /// Sums that don't wait for each other.
+    /// Independent sums.
     pub(super) const SUMS: usize = 10;
 
     /// # Safety
     /// The CPU has that instruction set.
     pub(super) unsafe fn round(level: Level) {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             match level {
                 Level::Scalar => {}
@@ -150,31 +150,30 @@ mod x86 {
 
     #[target_feature(enable = "avx2,fma,f16c")]
     fn avx2() {
-        // SAFETY: the function has the features.
+        // SAFETY: the function enables the features.
         unsafe { quads::<Avx2>() }
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
     fn avxvnni() {
-        // SAFETY: the function has the features.
+        // SAFETY: the function enables the features.
         unsafe { quads::<AvxVnni>() }
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
     fn avx512() {
-        // SAFETY: the function has the features.
+        // SAFETY: the function enables the features.
         unsafe { quads::<Avx512>() }
     }
 
     #[inline(always)]
     unsafe fn quads<V: Vector>() {
         let x = black_box([0x0101_0101; 16 * SUMS]);
-        // SAFETY: the caller has the features, and whole registers are loaded from `x`.
+        // SAFETY: the caller enables the features, and whole registers are loaded from `x`.
         unsafe {
             let mut sums = [V::zero(); SUMS];
             for _ in 0..STEPS {
-                // Nothing is known of what is multiplied: of products that are the same, the
-                // compiler would make one.
+                // Hide the operands: the compiler would merge products that are the same.
                 let w = V::load(black_box(&x).as_ptr());
                 for (i, sum) in sums.iter_mut().enumerate() {
                     *sum = V::add_quads::<false>(*sum, w, V::load(x.as_ptr().add(16 * i)));

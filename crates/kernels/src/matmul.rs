@@ -25,11 +25,11 @@ use small_batch::SmallBatch;
 /// A matrix of weights `[out, width]`.
 #[derive(Clone, Copy)]
 pub struct WeightMatrix<'a> {
-    /// The format of the numbers.
+    /// The storage format.
     pub format: Format,
-    /// The rows, one after the other, at any address.
+    /// The concatenated rows, at any address.
     pub bytes: &'a [u8],
-    /// The numbers in a row: whole blocks.
+    /// Numbers per row: whole blocks.
     pub width: usize,
 }
 
@@ -37,7 +37,7 @@ impl WeightMatrix<'_> {
     /// The number of rows.
     ///
     /// # Panics
-    /// Unless the bytes are whole rows.
+    /// Unless the bytes are a whole number of rows.
     pub fn rows(&self) -> usize {
         let row =
             self.format.row_bytes(self.width).filter(|&row| row > 0 && self.bytes.len().is_multiple_of(row));
@@ -56,14 +56,14 @@ impl WeightMatrix<'_> {
 /// A matrix of weights times rows of activations.
 pub struct Product<'a> {
     w: WeightMatrix<'a>,
-    /// WeightMatrix of weights.
+    /// Rows of weights.
     out: usize,
-    /// The rows of activations; `None` = all.
+    /// The rows of activations to use; `None` = all.
     row_ids: Option<&'a [u32]>,
     y: Disjoint<'a, f32>,
     /// The length of `y`.
     len: usize,
-    /// What multiplies.
+    /// The kernel that multiplies.
     rule: &'static Rule,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// Computes some products with the same activations, all at once.
+/// Computes several products with the same activations, all at once.
 ///
 /// # Panics
 /// If shapes differ, a row is out of range, or `x` was prepared for another form of weights.
@@ -96,7 +96,7 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
         assert_eq!(len, x_rows * out, "outputs of a matmul");
         product.rule = plan::choose(cpu.isa.level(), w.format, x_rows, out);
     }
-    // Nobody else may write these outputs meanwhile; among themselves they have none in common.
+    // Nothing else may write these outputs meanwhile; the products' outputs are disjoint.
     let products = &*products;
     #[cfg(target_arch = "x86_64")]
     for product in products.iter().filter(|product| product.len > 0) {
@@ -113,25 +113,25 @@ pub fn matmul(cpu: &Cpu, x: &mut Activations, products: &mut [Product]) {
     small_batches(cpu, x, products);
 }
 
-/// Bytes of weights in a task: few enough that threads finish together and that they stay in the
+/// Bytes of weights per task: few enough that threads finish together and that they stay in the
 /// cache for all rows of activations.
 const TASK_BYTES: usize = 32 << 10;
-/// WeightMatrix of weights in a task are whole groups of every kernel's.
+/// Rows of weights in a task are a multiple of this, so that they are whole groups of every kernel.
 const GROUP: usize = 16;
 
 impl Product<'_> {
-    /// The rows of activations.
+    /// The number of rows of activations.
     fn x_rows(&self, x: &Activations) -> usize {
         self.row_ids.map_or(x.rows(), <[u32]>::len)
     }
 
-    /// The rows of weights in a task of a small batch.
+    /// Rows of weights per task in a small batch.
     fn task_rows(&self) -> usize {
         let rows = TASK_BYTES * self.out / self.w.bytes.len().max(1);
         rows.next_multiple_of(GROUP).clamp(GROUP, 64)
     }
 
-    /// The tasks of a small batch; none of a GEMM.
+    /// The number of tasks of a small batch; 0 for a GEMM.
     fn tasks(&self, x: &Activations) -> usize {
         if self.x_rows(x) == 0 || self.rule.kernel.is_gemm() {
             0
@@ -141,7 +141,7 @@ impl Product<'_> {
     }
 }
 
-/// All products that are small batches, in one go.
+/// Computes all products that are small batches together.
 fn small_batches(cpu: &Cpu, x: &Activations, products: &[Product]) {
     let tasks = products.iter().map(|product| product.tasks(x)).sum();
     cpu.threads.run(tasks, &|task| {
@@ -167,8 +167,8 @@ fn small_batches(cpu: &Cpu, x: &Activations, products: &[Product]) {
                 stride: out,
             };
             let rows = task * task_rows..((task + 1) * task_rows).min(out);
-            // SAFETY: the kernel is one of `isa`, whose value proves that the CPU has it.
-            // Tasks have different rows of weights.
+            // SAFETY: the kernel belongs to `isa`, whose value proves that the CPU supports it.
+            // Tasks have disjoint rows of weights.
             unsafe { small_batch::multiply(rule.kernel, p, w.format, rows) };
             return;
         }

@@ -1,4 +1,4 @@
-//! Root mean square normalisation, and what makes layer normalisation of it.
+//! Root mean square normalization, and the centering that turns it into layer normalization.
 
 use crate::dense::dot;
 use crate::elementwise::over_pieces;
@@ -10,7 +10,7 @@ use crate::{Cpu, Isa};
 /// heads of rows.
 ///
 /// # Panics
-/// If `x` and `y` are not the same whole number of groups.
+/// If `x` and `y` don't have the same whole number of groups.
 pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
     let width = weight.len();
     assert_eq!(x.len(), y.len(), "rms_norm");
@@ -21,7 +21,7 @@ pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32
 /// `y = x - mean(x)` of every row of `width` numbers.
 ///
 /// # Panics
-/// If `x` and `y` are not the same whole number of rows.
+/// If `x` and `y` don't have the same whole number of rows.
 pub fn centre(cpu: &Cpu, x: &[f32], width: usize, y: &mut [f32]) {
     assert_eq!(x.len(), y.len(), "centre");
     assert!(x.len().is_multiple_of(width.max(1)), "centre: {} numbers, rows of {width}", x.len());

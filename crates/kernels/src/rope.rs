@@ -7,12 +7,12 @@ use crate::isa::for_each_isa;
 /// Rotates pairs of numbers `(a, b)` of every head of `x: [T, row]` into
 /// `(a cos - b sin, a sin + b cos)`.
 ///
-/// A row is heads of `head` numbers, of which the first `2 * half` are pairs: `(2j, 2j + 1)` if
-/// `adjacent`, else `(j, j + half)`.
+/// A row consists of heads of `head` numbers, of which the first `2 * half` form pairs:
+/// `(2j, 2j + 1)` if `adjacent`, otherwise `(j, j + half)`.
 /// `cos` and `sin` are `[T, half]`: the row's position times the pair's frequency.
 ///
 /// # Panics
-/// If the lengths don't fit each other.
+/// If the lengths don't match.
 #[allow(clippy::too_many_arguments)] // A row, its layout and its angles.
 pub fn rope(
     cpu: &Cpu,
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::testing::check_rows;
 
-    /// Heads of `head` numbers with `half` pairs, as the formula says.
+    /// Checks heads of `head` numbers with `half` pairs against the formula.
     fn check(head: usize, half: usize, adjacent: bool) {
         let width = 3 * head;
         let angle = |row: usize, j: usize| row as f64 * 1e4f64.powf(-(j as f64) / half as f64);

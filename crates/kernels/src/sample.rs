@@ -1,17 +1,17 @@
-//! What sampling from all logits of a vocabulary takes: their argmax, and the terms of their
+//! Kernels for sampling from all logits of a vocabulary: their argmax, and the terms of their
 //! softmax.
 
 use crate::exp::exp;
 use crate::isa::for_each_isa;
 use crate::wide::LANES;
 
-/// Numbers that are compared before it is asked whether one was found.
+/// Numbers compared before checking whether one was found.
 const PIECE: usize = 16 * LANES;
 
-/// The terms of a softmax that are summed together.
+/// Number of softmax terms that are summed together.
 pub const TERMS: usize = 512;
 
-/// Adds numbers up in double precision: number i of a piece in lane i % 16, which are halved until
+/// Sums numbers in double precision: number i of a piece in lane i % 16, with lanes halved until
 /// one is left.
 #[inline(always)]
 fn sum(x: &[f32]) -> f64 {
@@ -34,7 +34,7 @@ fn sum(x: &[f32]) -> f64 {
 }
 
 for_each_isa! {
-    /// The greatest finite number and the first place where it is; `None` if there is none.
+    /// The greatest finite number and its first index; `None` if there is none.
     pub fn argmax(x: &[f32]) -> Option<(f32, usize)> {
         let larger = |most: f32, x: f32| if x > most && x < f32::INFINITY { x } else { most };
         let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -63,11 +63,11 @@ for_each_isa! {
         None
     }
 
-    /// `terms[i] = e^((logits[i] - most) / temperature)`, 0 where a logit is not finite; `sums`
-    /// become those of every [`TERMS`] terms.
+    /// `terms[i] = e^((logits[i] - most) / temperature)`, 0 for a logit that isn't finite; `sums`
+    /// receives the sums of each [`TERMS`] terms.
     ///
     /// # Panics
-    /// If there are not as many terms as logits.
+    /// If `terms` and `logits` differ in length.
     pub fn softmax_terms(logits: &[f32], most: f32, temperature: f32, terms: &mut [f32], sums: &mut Vec<f64>) {
         assert_eq!(logits.len(), terms.len(), "softmax_terms");
         sums.clear();

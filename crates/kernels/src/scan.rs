@@ -1,8 +1,8 @@
 //! The selective scan of Mamba-2: a memory of a sequence that decays and is written to, one matrix
-//! a head.
+//! per head.
 //!
-//! Per row and head there are an input x `[width]`, the group's B and C `[state]`, a step Δ and a
-//! decay `e^(ΔA)`.
+//! Each row and head has an input x `[width]`, the group's B and C `[state]`, a step Δ and a decay
+//! `e^(ΔA)`.
 //! The state is S `[state, width]`.
 //! Source: Dao and Gu, Transformers are SSMs, 2024, <https://arxiv.org/abs/2405.21060>.
 //!
@@ -22,41 +22,41 @@ use crate::{Aligned, Cpu};
 /// The heads of a Mamba-2 layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanShape {
-    /// Heads (H), each a state.
+    /// Heads (H), each with a state.
     pub heads: usize,
-    /// Groups of heads side by side that share a B and a C (G); they divide the heads.
+    /// Groups of adjacent heads that share a B and a C (G); divides the number of heads.
     pub groups: usize,
-    /// Numbers of a head's input and of what it gives.
+    /// Numbers in a head's input and output.
     pub width: usize,
-    /// Numbers of B and of C.
+    /// Numbers in B and in C.
     pub state: usize,
-    /// Rows that the convolution before the scan sees, the current one included.
+    /// Number of rows covered by the convolution before the scan, including the current one.
     pub kernel: usize,
 }
 
 impl ScanShape {
-    /// Numbers of all heads.
+    /// Numbers in the inputs of all heads.
     pub fn inner(&self) -> usize {
         self.heads * self.width
     }
 
-    /// Channels, which are convolved: the numbers of a row of inputs, B and C.
+    /// Number of convolved channels: a row's inputs, B and C.
     pub fn channels(&self) -> usize {
         self.inner() + 2 * self.groups * self.state
     }
 }
 
-/// The rows that go through some columns of a state, which stay in the first cache, before the
-/// next.
+/// Rows that are applied to some columns of a state, which stay in the L1 cache, before moving to
+/// the next columns.
 const ROWS_AT_ONCE: usize = 32;
 
 thread_local! {
-    /// The columns of a state that rows go through.
+    /// The columns of a state being processed.
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
-/// What all tasks of a call share.
-/// A task is a head.
+/// Data shared by all tasks of a call.
+/// A task processes one head.
 struct Call<'a> {
     shape: ScanShape,
     rows: usize,
@@ -72,12 +72,12 @@ struct Call<'a> {
 ///
 /// xbc: `[T, H * width | G * state | G * state]`: inputs, B, C. dt: `[T, H]`, raw: the step is
 /// `softplus(dt + bias)`. a, d, bias: `[H]`, a negative.
-/// `state: [H, state, width]`, zeros at the start of a sequence, is brought up to date. y:
+/// `state: [H, state, width]`, zeros at the start of a sequence, is updated. y:
 /// `[T, H * width]`.
-/// A row has the same bits however a sequence is cut into calls.
+/// A row is bitwise equal however a sequence is divided into calls.
 ///
 /// # Panics
-/// If the lengths don't fit each other.
+/// If the lengths don't match.
 #[allow(clippy::too_many_arguments)] // What the scan is made of.
 pub fn scan(
     cpu: &Cpu,
@@ -109,7 +109,7 @@ pub fn scan(
     });
 }
 
-/// A row on its way through columns of a head's state.
+/// A row and some columns of a head's state.
 struct Row<'a> {
     decay: f32,
     /// Δ
@@ -118,7 +118,7 @@ struct Row<'a> {
     c: &'a [f32],
     /// The columns' inputs.
     x: &'a [f32],
-    /// Multiplies them in what is given.
+    /// The factor of the inputs in the output.
     d: f32,
     y: &'a mut [f32],
 }
@@ -127,7 +127,7 @@ impl Call<'_> {
     /// A row of a head, columns `column..column + width`.
     ///
     /// # Safety
-    /// Called by the head's task only, and not while it has these columns of the row.
+    /// Only the head's task may call it, and not while it holds these columns of the row.
     #[inline(always)]
     unsafe fn row(&self, head: usize, row: usize, gates: [f32; 2], column: usize, width: usize) -> Row<'_> {
         let ScanShape { heads, groups, width: whole, state, .. } = self.shape;
@@ -142,7 +142,7 @@ impl Call<'_> {
             c: &bc[groups * state + group..][..state],
             x: &x[at..][..width],
             d: self.d[head],
-            // SAFETY: the caller's.
+            // SAFETY: upheld by the caller.
             y: unsafe { self.y.slice(row * heads * whole + at, width) },
         }
     }
@@ -156,7 +156,7 @@ impl Call<'_> {
 }
 
 for_each_wide! {
-    /// All rows of a head.
+    /// Processes all rows of a head.
     fn scan_head<W>(call: &Call, head: usize, state: &mut [f32], strip: &mut Aligned<f32>) {
         let ScanShape { width: whole, state: numbers, .. } = call.shape;
         let strip = strip.at_least(numbers * LANES);
@@ -167,7 +167,8 @@ for_each_wide! {
             let mut column = 0;
             while column < whole {
                 let left = whole - column;
-                // One row streams through a state, many go through columns that lie together.
+                // A single row streams through the state, several rows use a contiguous copy of
+                // columns.
                 let width = match (count, left) {
                     (1, 64..) => 4 * LANES,
                     (_, LANES..) => LANES,
@@ -181,7 +182,7 @@ for_each_wide! {
                 }
                 let (stride, state) = if near { (width, &mut *strip) } else { (whole, &mut *columns) };
                 // SAFETY: this is compiled for the instruction set of `W`, this is the head's task,
-                // and no row is taken twice.
+                // and no row is borrowed twice.
                 unsafe {
                     let row = |i: usize| call.row(head, first + i, gates[i], column, width);
                     let mut i = 0;
@@ -207,9 +208,8 @@ for_each_wide! {
     }
 }
 
-/// Takes T rows, one after the other, through N times sixteen columns, which begin where `state`
-/// does.
-/// Gives T.
+/// Applies T rows, one after the other, to N times sixteen columns, which begin where `state` does.
+/// Returns T.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`.
@@ -226,7 +226,7 @@ unsafe fn pass<W: Wide, const T: usize, const N: usize>(
         assert!(row.x.len() == N * LANES && row.y.len() == N * LANES);
     }
     let state = state.as_mut_ptr();
-    // SAFETY: the caller's, and all that is read and written is there, as was just made sure.
+    // SAFETY: upheld by the caller, and everything read and written exists, as just checked.
     unsafe {
         let mut written = [[W::splat(0.0); N]; T];
         let mut given = [[W::splat(0.0); N]; T];
@@ -257,7 +257,7 @@ unsafe fn pass<W: Wide, const T: usize, const N: usize>(
     T
 }
 
-/// The same for one row and one column.
+/// Applies one row to one column.
 #[inline(always)]
 fn one_column(state: &mut [f32], stride: usize, row: &mut Row) -> usize {
     let (written, mut given) = (row.step * row.x[0], 0f32);

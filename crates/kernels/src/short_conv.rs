@@ -8,11 +8,11 @@ use crate::isa::for_each_isa;
 use crate::thread_pool::Disjoint;
 use crate::{Aligned, Cpu};
 
-/// The channels that one task takes through all rows.
+/// Channels that one task processes for all rows.
 const CHANNELS: usize = 128;
 
 thread_local! {
-    /// The taps side by side, and the rows that they see.
+    /// The interleaved taps, and the rows that they cover.
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
 }
 
@@ -21,10 +21,10 @@ thread_local! {
 ///
 /// bcx: `[T, b | c | x]` of `channels` each, weights: `[channels, kernel]`, y: `[T, channels]`.
 /// `history: [kernel - 1, channels]` holds the rows of u before the call's, oldest first (zeros at
-/// the start of a sequence), and afterwards those before the next call's.
+/// the start of a sequence), and is updated to those before the next call's.
 ///
 /// # Panics
-/// If the lengths don't fit each other.
+/// If the lengths don't match.
 pub fn short_conv(
     cpu: &Cpu,
     weights: &[f32],
@@ -51,7 +51,7 @@ pub fn short_conv(
             }
             // SAFETY: no two tasks share a channel.
             let last = |row: usize| unsafe { history.slice(row * channels + first, count) };
-            // A ring: row t of the call lies at t + kernel - 1.
+            // A ring buffer: row t of the call is at t + kernel - 1.
             for (row, past) in past.chunks_exact_mut(count).take(kernel - 1).enumerate() {
                 past.copy_from_slice(last(row));
             }
@@ -78,7 +78,7 @@ for_each_isa! {
         y.iter_mut().zip(a).zip(b).for_each(|((y, a), b)| *y = a * b);
     }
 
-    /// The first tap begins the sum.
+    /// Adds one tap of every channel; the first initializes the sum.
     fn add_tap(begins: bool, taps: &[f32], u: &[f32], y: &mut [f32]) {
         let channels = y.iter_mut().zip(taps).zip(u);
         match begins {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, assert_same, cpus, noise};
 
-    /// As the formula says, from `kernel - 1` rows of u before.
+    /// Computes the formula, given the `kernel - 1` previous rows of u.
     fn exact(weights: &[f32], kernel: usize, channels: usize, before: &[f32], bcx: &[f32]) -> Vec<f64> {
         let wide = |&x: &f32| f64::from(x);
         let mut u: Vec<f64> = before.iter().map(wide).collect();

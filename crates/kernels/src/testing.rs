@@ -1,15 +1,15 @@
-//! What the tests of the kernels share.
+//! Shared helpers of the kernels' tests.
 
 use crate::{Cpu, Isa, ThreadPool};
 
-/// Every instruction set of this machine, on one to three threads; the first is the scalar one
-/// alone.
+/// Every instruction set of this machine, on one to three threads; the first is the scalar one on a
+/// single thread.
 pub(crate) fn cpus() -> Vec<Cpu> {
     let with = |isa| (1..=3).map(move |count| Cpu::new(isa, ThreadPool::new(count)));
     Isa::available().flat_map(with).collect()
 }
 
-/// Numbers between -1 and 1, the same for the same seed.
+/// Numbers between -1 and 1, determined by the seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
     let next = || {
@@ -21,8 +21,8 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<f32> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// Fails where `y` is off by more than `tolerance`, relative to the exact value where that is
-/// beyond 1.
+/// Fails if `y` has an error of more than `tolerance`, relative to the exact value where that
+/// exceeds 1.
 #[track_caller]
 pub(crate) fn assert_close(y: &[f32], exact: &[f64], tolerance: f64) {
     assert_eq!(y.len(), exact.len());
@@ -41,11 +41,11 @@ pub(crate) fn assert_same(a: &[f32], b: &[f32], what: &str) {
     }
 }
 
-/// Checks a kernel whose rows don't touch each other against its formula in f64:
-/// `x: [rows, x_width]` becomes `y: [rows, y_width]`.
-/// The bits are the same on every CPU and however the rows are shared out among calls.
+/// Compares a kernel with independent rows with its formula in f64:
+/// it maps `x: [rows, x_width]` to `y: [rows, y_width]`.
+/// The results must be bitwise equal on every CPU and however the rows are divided into calls.
 ///
-/// `kernel` gets the number of its first row, `exact` that of its row.
+/// `kernel` gets the index of its first row, `exact` that of its row.
 #[track_caller]
 pub(crate) fn check_rows(
     x_width: usize,

@@ -1,10 +1,10 @@
-//! ThreadPool that compute together.
+//! Threads that compute together.
 //!
-//! A decode step is hundreds of short jobs, each a fraction of a millisecond, so a job must start
-//! in about a microsecond.
-//! Workers spin for a moment between jobs, as long as no other program wants the core, and only
+//! A decode step consists of hundreds of short jobs, each a fraction of a millisecond, so a job
+//! must start within about a microsecond.
+//! Workers spin for a moment between jobs, as long as no other program needs the core, and only
 //! then sleep.
-//! A worker that comes too late to a job is not waited for.
+//! A worker that is late for a job is not waited for.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -16,23 +16,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 
-/// How often a worker looks for the next job before it sleeps: for about a tenth of a millisecond.
+/// How often a worker polls for the next job before it sleeps: about a tenth of a millisecond.
 const SPINS: usize = 1_500;
 
-/// After how many looks a worker leaves the core to others that want it.
+/// After this many polls a worker yields the core to other threads.
 const POLITE: usize = 64;
 
-/// A fixed number of threads: the caller's and workers that live from job to job.
+/// A fixed number of threads: the caller's and workers that persist between jobs.
 pub struct ThreadPool {
     state: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
-    /// Held while a job runs.
+    /// Locked while a job runs.
     busy: Mutex<()>,
 }
 
 impl ThreadPool {
-    /// `count` threads, the caller's included (at least one).
-    /// Fewer if the system refuses to start so many.
+    /// A pool of `count` threads, including the caller's (at least one).
+    /// Has fewer threads if the system refuses to start so many.
     pub fn new(count: usize) -> ThreadPool {
         let state = Arc::new(PoolState::new(count.max(1)));
         let start = |index| {
@@ -46,20 +46,20 @@ impl ThreadPool {
         ThreadPool { state, workers, busy: Mutex::new(()) }
     }
 
-    /// The number of threads, the caller's included.
+    /// The number of threads, including the caller's.
     pub fn count(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once for each of `0..tasks` and returns when all are done.
-    /// Each thread goes through a share of neighbouring tasks in their order; whoever is done first
-    /// steals the last ones of others.
-    /// A task that runs tasks itself, or a caller while another's job runs, computes alone.
+    /// Calls `work` once for each of `0..tasks` and returns when all calls are done.
+    /// Each thread processes a contiguous share of tasks in order; a thread that finishes early
+    /// steals the last tasks of others.
+    /// If a task runs tasks itself, or another caller's job is running, the caller computes alone.
     ///
     /// # Panics
-    /// If a task panics, with its payload, once no task runs any more; tasks not yet begun are
-    /// dropped.
-    /// If there are 2^32 tasks or more.
+    /// If a task panics, with its payload, after all running tasks have ended; tasks not yet begun
+    /// are dropped.
+    /// Also if there are 2^32 tasks or more.
     pub fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
         let busy = match self.busy.try_lock() {
             Ok(busy) => Some(busy),
@@ -96,11 +96,11 @@ const OPEN: usize = 1 << 15;
 const JOB: usize = 1 << 16;
 const INSIDE: usize = OPEN - 1;
 
-/// What the caller and the workers share.
+/// State shared by the caller and the workers.
 struct PoolState {
     gate: AtomicUsize,
     job: UnsafeCell<Option<Work>>,
-    /// Of each thread; the caller's is the first.
+    /// One per thread; the caller's is the first.
     shares: Box<[Share]>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     stop: AtomicBool,
@@ -109,9 +109,9 @@ struct PoolState {
     condvar: Condvar,
 }
 
-/// The tasks of a job that lie together and wait for one thread, from the first to the one after
-/// the last: 32 bits each.
-/// Alone in its line of the cache, and in the one that is fetched with it.
+/// The contiguous tasks of a job that wait for one thread, from the first to the one after the
+/// last: 32 bits each.
+/// Alone in its cache line, and in the one that is prefetched with it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Share(AtomicU64);
@@ -125,18 +125,18 @@ impl Share {
         (left >> 32) as usize..(left & u64::from(u32::MAX)) as usize
     }
 
-    /// How many are left.
+    /// Number of remaining tasks.
     fn len(&self) -> usize {
         Share::tasks(self.0.load(SeqCst)).len()
     }
 
-    /// Takes the first task: for the thread whose share it is.
+    /// Takes the first task; for the thread that owns the share.
     fn first(&self) -> Option<usize> {
         let taken = |left| (!Share::tasks(left).is_empty()).then(|| left + (1 << 32));
         self.0.fetch_update(SeqCst, SeqCst, taken).ok().map(|left| Share::tasks(left).start)
     }
 
-    /// Takes the last task: for the others.
+    /// Takes the last task; for other threads.
     fn last(&self) -> Option<usize> {
         let taken = |left| (!Share::tasks(left).is_empty()).then(|| left - 1);
         self.0.fetch_update(SeqCst, SeqCst, taken).ok().map(|left| Share::tasks(left).end - 1)
@@ -145,9 +145,11 @@ impl Share {
 
 type Work = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `job` is written by the one caller that holds `busy`, while the gate is closed and nobody
-// is inside; workers read it only inside.
-// Its pointer is to a `Sync` closure that outlives the job: `run` returns when all have left.
+// SAFETY: `job` is written by the one caller that holds `busy`, while the gate is closed and no
+// worker is inside;
+// workers only read it inside.
+// Its pointer is to a `Sync` closure that outlives the job: `run` returns when all workers have
+// left.
 unsafe impl Sync for PoolState {}
 // SAFETY: as above.
 unsafe impl Send for PoolState {}
@@ -171,7 +173,8 @@ impl PoolState {
         // `Sync`).
         let work =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work) };
-        // SAFETY: the gate is closed and nobody is inside, and only the holder of `busy` is here.
+        // SAFETY: the gate is closed and no worker is inside, and only the holder of `busy` runs
+        // this.
         unsafe { *self.job.get() = Some(work) };
         assert!(u32::try_from(tasks).is_ok(), "{tasks} tasks in a job");
         let threads = self.shares.len();
@@ -194,9 +197,9 @@ impl PoolState {
         }
     }
 
-    /// Takes tasks until there are none.
+    /// Processes tasks until none are left.
     fn work(&self, thread: usize, work: Work) {
-        // SAFETY: the closure lives until `run` returns, which waits for everyone inside.
+        // SAFETY: the closure lives until `run` returns, which waits for all workers inside.
         let work = unsafe { &*work };
         let tasks = AssertUnwindSafe(|| {
             while let Some(task) = self.task(thread) {
@@ -209,7 +212,7 @@ impl PoolState {
         }
     }
 
-    /// The next task of a thread: of its own share, or of the one that has most left.
+    /// The next task for a thread: from its own share, or from the fullest one.
     fn task(&self, thread: usize) -> Option<usize> {
         self.shares[thread].first().or_else(|| {
             loop {
@@ -224,7 +227,7 @@ impl PoolState {
         })
     }
 
-    /// The life of a worker.
+    /// The main loop of a worker.
     fn work_until_stopped(&self, thread: usize) {
         let mut seen = 0;
         while !self.stop.load(SeqCst) {
@@ -238,21 +241,22 @@ impl PoolState {
                 }
                 self.gate.fetch_sub(1, SeqCst);
             } else if gate & OPEN != 0 {
-                // Another worker changed the gate meanwhile: look again.
+                // Another worker changed the gate meanwhile: check again.
                 seen = seen.wrapping_sub(1);
             }
         }
     }
 
-    /// The gate, once it is that of another job than `seen` or the pool stops.
+    /// Waits for the gate to announce a job other than `seen`, or for the pool to stop; returns the
+    /// gate.
     fn await_job(&self, seen: usize) -> usize {
         for spin in 1..=SPINS {
             let gate = self.gate.load(SeqCst);
             if gate / JOB != seen || self.stop.load(SeqCst) {
                 return gate;
             }
-            // Who has something to compute goes first: other programs, such as those that an agent
-            // calls.
+            // Give precedence to threads with work: other programs, such as those that an agent
+            // runs.
             if spin % POLITE == 0 {
                 thread::yield_now();
             } else {
@@ -260,8 +264,8 @@ impl PoolState {
             }
         }
         let mut mutex = lock(&self.mutex);
-        // Who opens the gate looks for sleepers after it; who goes to sleep looks at the gate once
-        // it counts as a sleeper.
+        // The opener of the gate checks for sleepers afterwards; a worker going to sleep checks the
+        // gate after it is counted as a sleeper.
         self.sleeping.fetch_add(1, SeqCst);
         loop {
             let gate = self.gate.load(SeqCst);
@@ -279,7 +283,7 @@ impl PoolState {
     }
 }
 
-/// Waits a moment: spinning at first, then leaving the core to others.
+/// Waits a moment: spins at first, then yields the core.
 fn pause(spins: &mut usize) {
     *spins += 1;
     if *spins < SPINS {
@@ -293,14 +297,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Numbers of which several tasks write different ones.
+/// A slice of which several tasks write disjoint parts.
 pub(crate) struct Disjoint<'a, T> {
     start: *mut T,
     len: usize,
     numbers: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: as `&mut [T]`; who writes vouches for disjointness.
+// SAFETY: as `&mut [T]`; writers guarantee disjointness.
 unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
 
 impl<'a, T> Disjoint<'a, T> {
@@ -311,21 +315,21 @@ impl<'a, T> Disjoint<'a, T> {
     /// The numbers from `start` on.
     ///
     /// # Safety
-    /// No other task has any of them while the slice lives.
+    /// No other task uses any of them while the slice lives.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If they are out of bounds.
     #[allow(clippy::mut_from_ref)] // That is what it is for.
     pub(crate) unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        // SAFETY: inside the borrowed slice, and the caller says that nobody else has them.
+        // SAFETY: inside the borrowed slice, and the caller guarantees exclusive use.
         unsafe { std::slice::from_raw_parts_mut(self.place(start, len), len) }
     }
 
-    /// Where the numbers from `start` on are.
-    /// No two tasks may have the same one of them at once.
+    /// The address of the numbers from `start` on.
+    /// Two tasks must not use the same one at once.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If they are out of bounds.
     pub(crate) fn place(&self, start: usize, len: usize) -> *mut T {
         assert!(start <= self.len && len <= self.len - start, "{start} + {len} of {} numbers", self.len);
         self.start.wrapping_add(start)

@@ -1,56 +1,55 @@
-//! Sixteen floats at a time, in the registers that an instruction set has: what kernels over floats
-//! are written in.
+//! Sixteen floats at a time, in the registers of an instruction set: the type that float kernels
+//! are written with.
 //!
-//! Sums over many terms run in sixteen lanes, term i in lane i % 16, which are halved until one is
-//! left.
+//! Sums of many terms use sixteen lanes, term i in lane i % 16, which are halved until one is left.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use half::f16;
 
-/// The numbers in a [`Wide`].
+/// The number of floats in a [`Wide`].
 pub(crate) const LANES: usize = 16;
 
 /// Sixteen floats.
-/// Every operation is IEEE's on each of them, so that all instruction sets agree bit for bit.
+/// Every operation follows IEEE for each of them, so that all instruction sets agree bit for bit.
 ///
 /// # Safety
-/// Of all operations: the CPU has the instruction set, and pointers are to sixteen numbers at any
+/// For all operations: the CPU has the instruction set, and pointers are to sixteen numbers at any
 /// address.
 pub(crate) trait Wide: Copy {
-    /// The rows and columns of results that have room in the registers, along with what they are
-    /// made of.
+    /// The number of rows and columns of results that fit into registers, together with their
+    /// operands.
     const BLOCK: usize;
 
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
-    /// IEEE's half precision, which is widened exactly.
+    /// Loads IEEE half-precision numbers, widened exactly.
     unsafe fn load_f16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
-    /// One number in half precision, sixteen times.
+    /// Broadcasts one half-precision number.
     unsafe fn splat_f16(from: *const u16) -> Self;
     unsafe fn store(self, to: *mut f32);
-    /// The lowest byte of each.
+    /// Stores the lowest byte of each.
     unsafe fn store_bytes(self, to: *mut i8);
     unsafe fn add(self, b: Self) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     /// `self * b + c`, rounded once.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
-    /// The greater of each two, and of equals or where one is no number `b`'s.
+    /// The greater of each two; `b`'s if they are equal or one is NaN.
     unsafe fn max(self, b: Self) -> Self;
-    /// Rows become columns.
+    /// Transposes rows and columns.
     unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES];
     /// The greatest of the lanes, whose upper half is compared with the lower one until one is
     /// left.
     unsafe fn max_lane(self) -> f32;
     /// The sum of the lanes.
     unsafe fn sum(self) -> f32;
-    /// The sum of each.
+    /// The sum of each vector.
     #[inline(always)]
     unsafe fn sums<const N: usize>(x: [Self; N]) -> [f32; N] {
         let mut sums = [0.0; N];
         for i in 0..N {
-            // SAFETY: the caller's.
+            // SAFETY: upheld by the caller.
             sums[i] = unsafe { x[i].sum() };
         }
         sums
@@ -69,13 +68,13 @@ pub(crate) fn sum(x: [f32; LANES]) -> f32 {
     x[0]
 }
 
-/// Functions of an operation each.
+/// Defines functions of one operation each.
 macro_rules! operations {
     ($(fn $name:ident($($args:tt)*) $(-> $out:ty)? = $value:expr;)+) => {$(
         #[inline(always)]
         #[allow(unused_unsafe)] // Some are safe.
         unsafe fn $name($($args)*) $(-> $out)? {
-            // SAFETY: the caller's.
+            // SAFETY: upheld by the caller.
             unsafe { $value }
         }
     )+};
@@ -97,7 +96,7 @@ impl Wide for Plain {
 
     #[inline(always)]
     unsafe fn load_f16(from: *const u16) -> Self {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         let x = unsafe { from.cast::<[u16; LANES]>().read_unaligned() };
         Plain(x.map(|x| f16::from_bits(x).to_f32_const()))
     }
@@ -145,7 +144,7 @@ mod x86 {
 
     use super::{LANES, Wide};
 
-    /// Rows become columns.
+    /// Transposes rows and columns.
     #[inline(always)]
     pub(crate) unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
         unsafe {
@@ -296,7 +295,7 @@ mod x86 {
             }
         }
 
-        /// Four at a time share the steps.
+        /// Four at a time share steps.
         #[inline(always)]
         unsafe fn sums<const N: usize>(x: [Self; N]) -> [f32; N] {
             let mut sums = [0.0; N];
@@ -324,7 +323,7 @@ mod x86 {
         }
     }
 
-    /// The halves of each added, side by side.
+    /// The sums of each vector's halves, combined.
     #[inline(always)]
     unsafe fn halves(a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b)) }
@@ -374,7 +373,7 @@ mod x86 {
                     b[i + 3].0 = _mm512_shuffle_ps::<0xee>(a[i + 1].0, a[i + 3].0);
                 }
                 // Then whole quarters.
-                // Those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
+                // Those of rows 4 i.. in column 4 j + c are quarter j of b[4 i + c].
                 for c in 0..4 {
                     let low = _mm512_shuffle_f32x4::<0x44>(b[c].0, b[4 + c].0);
                     let high = _mm512_shuffle_f32x4::<0xee>(b[c].0, b[4 + c].0);
@@ -405,7 +404,7 @@ mod x86 {
             }
         }
 
-        /// Four at a time share the steps.
+        /// Four at a time share steps.
         #[inline(always)]
         unsafe fn sums<const N: usize>(x: [Self; N]) -> [f32; N] {
             let mut sums = [0.0; N];
@@ -431,10 +430,10 @@ mod x86 {
     }
 }
 
-/// Defines a function of an [`Isa`](crate::Isa) and the arguments given.
-/// Its one body, over the type of sixteen floats named in `<>`, is compiled for every instruction
-/// set.
-/// What it calls must be `#[inline(always)]` and take that type.
+/// Defines a function with an [`Isa`](crate::Isa) and the given arguments.
+/// Its body, generic over the type of sixteen floats named in `<>`, is compiled for every
+/// instruction set.
+/// Functions called by the body must be `#[inline(always)]` and take that type.
 macro_rules! for_each_wide {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident<$wide:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)+) => {$(
         $(#[$meta])*
@@ -449,14 +448,14 @@ macro_rules! for_each_wide {
             #[target_feature(enable = "avx2,fma,f16c")]
             #[allow(clippy::too_many_arguments)]
             fn avx2($($arg: $type),*) $(-> $out)? {
-                // SAFETY: as this function's features say.
+                // SAFETY: this function enables the features.
                 unsafe { generic::<$crate::wide::Avx2>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
             #[allow(clippy::too_many_arguments)]
             fn avx512($($arg: $type),*) $(-> $out)? {
-                // SAFETY: as this function's features say.
+                // SAFETY: this function enables the features.
                 unsafe { generic::<$crate::wide::Avx512>($($arg),*) }
             }
             match isa.level() {
@@ -469,7 +468,7 @@ macro_rules! for_each_wide {
                 // SAFETY: as above.
                 $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
-                // SAFETY: NEON is a part of the target.
+                // SAFETY: NEON is part of the target.
                 $crate::isa::Level::Neon | $crate::isa::Level::DotProd => unsafe {
                     generic::<$crate::wide::Neon>($($arg),*)
                 },

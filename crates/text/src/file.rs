@@ -1,25 +1,25 @@
-//! Files that others have made: nobody waits for one, and none fills memory.
+//! Reads files of unknown origin without blocking on them or exhausting memory.
 //!
-//! What is named `task.jinx` may be a pipe to which nobody writes, a device without an end, or a
-//! hole of some gigabytes.
+//! A path such as `task.jinx` may be a pipe without a writer, an endless device, or a sparse file
+//! of several gigabytes.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// How long a text may be that people write, in bytes.
+/// Size limit of texts written by people, in bytes.
 pub const TEXT: u64 = 16 << 20;
-/// How long a file may be to which programs add records.
+/// Size limit of files to which programs append records.
 pub const RECORDS: u64 = 1 << 30;
 
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// It can't be opened, or is a pipe, a device or a folder.
+/// If the file can't be opened, or is a pipe, a device or a folder.
 pub fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true);
-    // To open a pipe is to wait for a writer.
+    // Opening a pipe normally blocks until it has a writer.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::fcntl::OFlag::O_NONBLOCK.bits());
     let file = options.open(path)?;
@@ -33,10 +33,10 @@ pub fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What a regular file has, of at most so many bytes.
+/// Reads a regular file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`open`], or it has more.
+/// As [`open`], or if the file is larger.
 pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     if file.metadata()?.len() > most {
@@ -45,18 +45,18 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     up_to(file, most)
 }
 
-/// The text of a regular file, of at most so many bytes.
+/// Reads a regular file of at most `most` bytes as text.
 ///
 /// # Errors
-/// As [`read`], or it is no UTF-8.
+/// As [`read`], or if the file isn't UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     text(read(path, most)?)
 }
 
-/// The text of what somebody named on the command line, which may be a pipe of theirs.
+/// Reads a text named on the command line, which may be a pipe.
 ///
 /// # Errors
-/// It can't be read, has more than [`TEXT`] bytes, or is no UTF-8.
+/// If it can't be read, has more than [`TEXT`] bytes, or isn't UTF-8.
 pub fn read_given(path: &Path) -> io::Result<String> {
     text(up_to(File::open(path)?, TEXT)?)
 }

@@ -1,8 +1,8 @@
-//! What a language model reads and writes, without computing it.
+//! Everything that a language model reads and writes, except for its computation.
 //!
 //! GGUF files, tokenizers, chat templates and tool formats, the parser of what a model writes,
-//! grammars that say what it may write, and samplers that choose the next token.
-//! [`request`] has the values that all of them share.
+//! grammars that constrain it, and samplers that choose the next token.
+//! [`request`] has the types that all of them share.
 //! Nothing here knows tensors, agents or the network, prints, or reads the environment.
 
 #[cfg(test)]

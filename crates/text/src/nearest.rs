@@ -1,22 +1,22 @@
-//! Suggestions for names that do not exist.
+//! Suggestions for unknown names.
 
-/// `, did you mean "NAME"?` for the known name that is most like `name`; empty if none is like it.
+/// `, did you mean "NAME"?` for the known name most similar to `name`; empty if none is similar.
 pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(name, known).map(|near| format!(", did you mean \"{near}\"?")).unwrap_or_default()
 }
-/// The known name that is most like `name`, if any is like it at all.
+/// The known name most similar to `name`, if any is similar.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = name.chars().count().div_ceil(3);
     known
-        // Two letters in the wrong order are one slip.
+        // Two swapped letters count as one typo.
         .map(|other| (strsim::osa_distance(name, other), other))
         .filter(|(far, other)| *far <= limit && *far < name.chars().count().max(other.chars().count()))
         .min()
         .map(|(_, other)| other)
 }
 
-/// Whether a name is `word` with a slip, in the plural or spelled in another style.
-/// It is stricter than [`nearest`], so that a word of its own is left alone.
+/// Whether a name is `word` with a typo, in the plural or in another naming style.
+/// Stricter than [`nearest`], so that other words don't match.
 pub fn resembles(name: &str, word: &str) -> bool {
     let plain = |text: &str| {
         let letters = text.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' '));

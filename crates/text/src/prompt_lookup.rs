@@ -1,30 +1,30 @@
-//! Speculative decoding by prompt lookup: draft tokens, and how likely each is to be accepted.
+//! Speculative decoding by prompt lookup: draft tokens, and estimates of their acceptance.
 //!
-//! What followed the latest tokens before, in the sequence or in an earlier answer, may follow
-//! again.
-//! Calls repeat what the prompt says, and agents make the same calls.
-//! Where both texts have the latest tokens, much depends on whether both go on alike.
-//! A draft token only decides which rows a step computes beside those that it has to.
-//! Each token is sampled as it would be without, from the logits of its own row.
-//! The first draft token that differs from the sampled one is rejected with all that follow.
-//! So answers are the same with and without, greedy or sampled.
-//! Tokens that a grammar forces are no draft tokens: its mask leaves no other, so they are appended
+//! The tokens that followed the latest tokens earlier, in the sequence or in a previous answer, may
+//! follow again.
+//! Calls repeat parts of the prompt, and agents repeat calls.
+//! If both texts contain the latest tokens, acceptance depends on whether both continue alike.
+//! A draft token only adds rows to the ones that a step computes anyway.
+//! Each token is sampled as it would be without drafts, from the logits of its own row.
+//! The first draft token that differs from the sampled one is rejected together with all later
+//! ones.
+//! So answers are identical with and without drafts, greedy or sampled.
+//! Forced tokens of a grammar aren't draft tokens: its mask permits no other, so they are appended
 //! without being sampled.
 //! Pure: no tensors, no clock.
 //! Source: Saxena 2023, <https://github.com/apoorvumang/prompt-lookup-decoding>.
 
 /// Most tokens of a draft.
-/// More would cost a sequence that is cut off more rows, and wins little.
+/// A longer draft would cost more rows when it is rejected, and gains little.
 pub const MAX_DRAFT_TOKENS: usize = 32;
 
-/// Tokens of a match that are compared at most: longer ones are as good.
+/// Most tokens compared for a match: longer matches aren't better.
 const MAX_MATCH: usize = 16;
 
-/// How many tokens must agree with the latest ones for what followed them to be drafted: the
-/// longest match first.
+/// Lengths of the n-grams whose earlier continuation is drafted, the longest match first.
 const NGRAMS: [usize; 4] = [8, 4, 2, 1];
 
-/// Tokens that may come next, in their order.
+/// Draft tokens in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Draft {
     /// The tokens.
@@ -33,19 +33,20 @@ pub struct Draft {
     pub features: Vec<Features>,
 }
 
-/// By what the acceptance of a draft token is estimated.
+/// The features by which the acceptance of a draft token is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// How many tokens before it it followed earlier on, at most [`MAX_MATCH`].
+    /// How many tokens before the draft token matched at its earlier occurrence, at most
+    /// [`MAX_MATCH`].
     pub matched: usize,
-    /// How it stands in the other text, the one that it was not taken from.
+    /// How the other text continues, from which the draft wasn't taken.
     pub other: OtherText,
 }
 
-/// How the text that a draft was not taken from goes on, up to a draft token.
+/// How the text that a draft wasn't taken from continues, up to a draft token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherText {
-    /// It doesn't have the latest tokens.
+    /// It doesn't contain the latest tokens.
     NoMatch,
     /// With the same tokens.
     Agrees,
@@ -54,39 +55,39 @@ pub enum OtherText {
 }
 
 impl Draft {
-    /// Drops the first token that `ends` the text, and what follows it.
+    /// Drops the first token for which `ends` is true, and all later ones.
     pub fn end(&mut self, ends: impl Fn(u32) -> bool) {
         let end = self.tokens.iter().position(|&token| ends(token)).unwrap_or(self.tokens.len());
         self.tokens.truncate(end);
         self.features.truncate(end);
     }
 
-    /// How many of the first `rows` tokens are accepted, where `sampled` are the tokens that came.
+    /// How many of the first `rows` tokens are accepted, given the `sampled` tokens.
     pub fn accepted(&self, rows: usize, sampled: &[u32]) -> usize {
         self.tokens[..rows].iter().zip(sampled).take_while(|(draft, sampled)| draft == sampled).count()
     }
 }
 
-/// How often draft tokens are accepted: a moving average for each class of features.
-/// It learns from all drafts, computed or not, so that what is not worth computing is found worth
-/// it as soon as it is.
+/// Acceptance rates of draft tokens: a moving average for each class of features.
+/// It learns from all drafts, computed or not, so that it notices as soon as computing a class
+/// becomes worthwhile.
 ///
-/// Anything simpler is slower, by replays of 61 recorded turns with tools of two models, where a
-/// row costs 10 to 40 % of a step of one.
-/// One average for all loses 5 to 10 % of the tokens a second, and six averages up to 3 %.
-/// Drafts of four tokens, made while half are accepted, lose 10 to 15 %.
+/// Replays of 61 recorded turns with tools on two models, where a row costs 10 to 40 % of a
+/// single-row step, show that anything simpler is slower.
+/// A single average loses 5 to 10 % of the tokens per second, and six averages up to 3 %.
+/// Drafts of four tokens, made while half of them are accepted, lose 10 to 15 %.
 #[derive(Clone, Debug)]
 pub struct Acceptance([[f64; 5]; 3]);
 
 impl Default for Acceptance {
     fn default() -> Self {
-        // A start only: some dozens of tokens later it hardly counts.
+        // Initial values; they hardly matter after a few dozen tokens.
         Acceptance([[0.2, 0.4, 0.6, 0.7, 0.8], [0.7, 0.7, 0.7, 0.7, 0.8], [0.2, 0.3, 0.5, 0.6, 0.6]])
     }
 }
 
 impl Acceptance {
-    /// The weight of the latest draft token: an average over some thirty of them.
+    /// The weight of the latest draft token: averages over about thirty of them.
     const WEIGHT: f64 = 1.0 / 32.0;
 
     /// The indices of the average for these features.
@@ -101,8 +102,8 @@ impl Acceptance {
         (features.other as usize, length)
     }
 
-    /// Learns which tokens were `sampled` where `draft` was made; what follows its first rejected
-    /// token is no evidence.
+    /// Learns from the tokens that were `sampled` where `draft` was made; tokens after the first
+    /// rejected one are no evidence.
     pub fn learn(&mut self, draft: &Draft, sampled: &[u32]) {
         for ((token, features), sampled) in draft.tokens.iter().zip(&draft.features).zip(sampled) {
             let (other, length) = Self::class(features);
@@ -114,7 +115,7 @@ impl Acceptance {
         }
     }
 
-    /// For each token of `draft` the probability that it is accepted, with all before it.
+    /// The probability for each token of `draft` that it and all before it are accepted.
     pub fn probabilities(&self, draft: &Draft) -> Vec<f64> {
         let mut all = 1.0;
         let each = draft.features.iter().map(|features| {
@@ -126,32 +127,32 @@ impl Acceptance {
     }
 }
 
-/// Where n-grams stand in a text that grows.
+/// The positions of n-grams in a growing text.
 #[derive(Clone, Debug)]
 struct NgramIndex {
-    /// By the hash of an n-gram, the number of tokens up to the end of its latest occurrence; 0 =
-    /// none.
-    /// Another n-gram may have taken the entry, so the tokens are compared when it is read.
+    /// Maps the hash of an n-gram to the number of tokens up to the end of its latest occurrence; 0
+    /// = none.
+    /// Another n-gram may have overwritten the entry, so readers compare the tokens.
     ends: Vec<u32>,
-    /// How many tokens are entered.
+    /// How many tokens are indexed.
     entered: usize,
 }
 
 impl NgramIndex {
-    /// For a text of at most `limit` tokens.
-    /// Cost: up to 64 bytes for each of them, as they come.
+    /// An index of a text of at most `limit` tokens.
+    /// Cost: up to 64 bytes per token, allocated as it grows.
     fn new(limit: usize) -> Self {
         let entries = limit.clamp(256, 1 << 20).next_power_of_two() * 2 * NGRAMS.len();
         NgramIndex { ends: vec![0; entries], entered: 0 }
     }
 
-    /// Forgets all of them.
+    /// Clears the index.
     fn clear(&mut self) {
         self.ends.fill(0);
         self.entered = 0;
     }
 
-    /// Enters what `text` has up to its token `end` beside what is entered.
+    /// Indexes `text` up to its token `end`.
     fn enter(&mut self, text: &[u32], end: usize) {
         for end in self.entered + 1..=end {
             for count in NGRAMS.into_iter().filter(|count| *count <= end) {
@@ -162,8 +163,8 @@ impl NgramIndex {
         }
     }
 
-    /// The end of the longest match with the last of `tokens` in `text`, as it was entered, and how
-    /// many tokens agree there.
+    /// The end of the longest match with the last of `tokens` in the indexed `text`, and the number
+    /// of matching tokens.
     fn find(&self, text: &[u32], tokens: &[u32]) -> Option<(usize, usize)> {
         NGRAMS.into_iter().filter(|count| *count <= tokens.len()).find_map(|count| {
             let end = self.ends[self.entry(&tokens[tokens.len() - count..])] as usize;
@@ -174,31 +175,31 @@ impl NgramIndex {
     }
 
     fn entry(&self, tokens: &[u32]) -> usize {
-        // Multiplication spreads upwards; the high bits are taken.
-        // Constant: 2^64 over the golden ratio (Knuth, volume 3, 6.4).
+        // Multiplication propagates upwards, so the high bits are used.
+        // Constant: 2^64 divided by the golden ratio (Knuth, volume 3, 6.4).
         let mix = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let hash = tokens.iter().fold(tokens.len() as u64, |hash, token| mix(hash.rotate_left(23), token));
         (hash >> (u64::BITS - self.ends.len().trailing_zeros())) as usize
     }
 }
 
-/// Drafts what may follow the latest tokens of one sequence.
+/// Drafts likely continuations of one sequence.
 #[derive(Clone, Debug)]
 pub struct PromptLookup(NgramIndex);
 
 impl PromptLookup {
-    /// For a sequence of at most `limit` tokens.
-    /// Cost: up to 64 bytes for each of them, as they come.
+    /// Drafts for a sequence of at most `limit` tokens.
+    /// Cost: up to 64 bytes per token, allocated as it grows.
     pub fn new(limit: usize) -> Self {
         PromptLookup(NgramIndex::new(limit))
     }
 
-    /// A draft of at most `most` of the tokens that follow `tokens`, which begin with those of the
-    /// last call.
-    /// It is what followed the longest match in them, or in the earlier `answers` where that is
-    /// longer.
+    /// Drafts at most `most` of the tokens that follow `tokens`, which extend those of the previous
+    /// call.
+    /// The draft is the continuation of the longest match in `tokens`, or in the earlier `answers`
+    /// if that match is longer.
     pub fn propose(&mut self, tokens: &[u32], answers: Option<&AnswerHistory>, most: usize) -> Draft {
-        // All but the latest: it is looked for, and nothing follows it.
+        // All but the latest token, which is looked up and has no continuation yet.
         self.0.enter(tokens, tokens.len().saturating_sub(1));
         let own = self.0.find(tokens, tokens).map(|found| (tokens, found));
         let elsewhere = answers.and_then(|answers| {
@@ -214,7 +215,7 @@ impl PromptLookup {
         let mut draft = Draft::default();
         let mut agreement = other.map_or(OtherText::NoMatch, |_| OtherText::Agrees);
         for drafted in 0..most {
-            // A match that has caught up with the end goes on with the draft itself: a cycle.
+            // A match that has reached the end continues with the draft itself: a cycle.
             let token = match (end + drafted).checked_sub(text.len()) {
                 None => text[end + drafted],
                 Some(before) if std::ptr::eq(text, tokens) => draft.tokens[before],
@@ -230,7 +231,7 @@ impl PromptLookup {
     }
 }
 
-/// The latest answers of other conversations: agents make the same calls again.
+/// The latest answers of other conversations, since agents repeat calls.
 #[derive(Clone, Debug)]
 pub struct AnswerHistory {
     tokens: Vec<u32>,
@@ -238,13 +239,13 @@ pub struct AnswerHistory {
 }
 
 impl AnswerHistory {
-    /// Most tokens that are remembered; then the earlier half is forgotten.
-    /// Cost: 68 bytes for each.
+    /// Most tokens kept; then the older half is dropped.
+    /// Cost: 68 bytes per token.
     const LIMIT: usize = 8192;
-    /// Tokens before an answer that are remembered with it, so that its beginning can be drafted.
+    /// Tokens before an answer that are kept with it, so that its beginning can be drafted.
     const BEFORE: usize = 8;
 
-    /// Remembers the answer that `tokens` have after `prompt` of them.
+    /// Adds the answer in `tokens`, which follows the first `prompt` tokens.
     pub fn remember(&mut self, tokens: &[u32], prompt: usize) {
         let answer = &tokens[prompt.saturating_sub(Self::BEFORE)..];
         let answer = &answer[..answer.len().min(Self::LIMIT / 2)];
@@ -260,18 +261,18 @@ impl AnswerHistory {
 impl Default for AnswerHistory {
     fn default() -> Self {
         let mut index = NgramIndex::new(Self::LIMIT);
-        // So that its memory is had at once, and does not grow.
+        // Allocate the memory at once, so that it doesn't grow.
         index.clear();
         AnswerHistory { tokens: Vec::with_capacity(Self::LIMIT), index }
     }
 }
 
-/// The answers under each salt: one tenant's answers are never drafts for another's.
+/// Answers by salt: one tenant's answers are never drafts for another's.
 #[derive(Debug, Default)]
 pub struct AnswerHistories(Vec<(String, AnswerHistory)>);
 
 impl AnswerHistories {
-    /// Most salts that are remembered, the latest ones.
+    /// Most salts kept, the latest ones.
     const LIMIT: usize = 16;
 
     /// The answers under `salt`.
@@ -279,7 +280,7 @@ impl AnswerHistories {
         self.0.iter().find(|(known, _)| known == salt).map(|(_, answers)| answers)
     }
 
-    /// Remembers the answer that `tokens` have after `prompt` of them.
+    /// Adds the answer in `tokens`, which follows the first `prompt` tokens.
     pub fn remember(&mut self, salt: &str, tokens: &[u32], prompt: usize) {
         let known = self.0.iter().position(|(known, _)| known == salt);
         let mut entry = match known {
@@ -310,14 +311,14 @@ mod tests {
         let alone = |matched| Features { matched, other: OtherText::NoMatch };
         assert_eq!(draft.features, [3, 4, 5].map(alone));
         check(&[7, 1, 2, 3, 8, 1, 2], 2, &[3, 8]);
-        // The latest of several.
+        // The latest of several matches.
         check(&[1, 2, 5, 1, 2, 6, 1, 2], 1, &[6]);
-        // The longer match before the shorter.
+        // The longer match before the shorter one.
         check(&[1, 2, 3, 4, 5, 7, 9, 3, 4, 6, 1, 2, 3, 4], 1, &[5]);
         check(&[1, 2, 3, 1], 2, &[2, 3]);
         check(&[1, 2, 3], 4, &[]);
         check(&[], 4, &[]);
-        // A cycle goes on and on.
+        // A cycle continues endlessly.
         check(&[1, 2, 1, 2, 1], 7, &[2, 1, 2, 1, 2, 1, 2]);
         check(&[4, 4, 4], 3, &[4, 4, 4]);
     }
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(propose(&histories, "a", &[7, 90, 91]), [1, 2, 3]);
         assert_eq!(propose(&histories, "a", &[7, 3, 4]), [5], "no more was answered");
         assert!(propose(&histories, "b", &[7, 90, 91]).is_empty());
-        // The longer match is the better one, and of equals that in the conversation.
+        // The longer match wins, and of equal ones that in the conversation.
         assert_eq!(propose(&histories, "a", &[3, 8, 1, 2, 3]), [4, 5]);
         assert_eq!(propose(&histories, "a", &[6, 2, 3, 8, 9, 6, 2, 3]), [8, 9, 6]);
         assert_eq!(propose(&histories, "a", &[2, 3, 8, 9, 2, 3]), [8, 9, 2]);
@@ -372,7 +373,7 @@ mod tests {
             (draft.tokens, draft.features.into_iter().map(|features| features.other).collect::<Vec<_>>())
         };
         let (agrees, differs) = (OtherText::Agrees, OtherText::Differs);
-        // Once they differ, what follows is no longer about the same.
+        // After they differ, later tokens have no counterpart.
         assert_eq!(
             propose(&[1, 2, 3, 7, 5, 1, 2]),
             (vec![3, 7, 5, 1], vec![agrees, differs, differs, differs])
@@ -424,8 +425,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the sequence: a draft token followed as many equal tokens earlier on as
-        /// `matched`.
+        /// For every sequence, as many tokens before a draft token match earlier ones as `matched`
+        /// states.
         #[test]
         fn a_draft_token_stood_there_before(tokens in prop::collection::vec(0..4u32, 0..120), most in 0..9usize) {
             let mut lookup = PromptLookup::new(1);

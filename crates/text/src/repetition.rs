@@ -1,19 +1,19 @@
-//! Notices that a turn repeats itself: a cycle of tokens without end, or the same call again and
-//! again.
+//! Detects turns that repeat themselves: an endless cycle of tokens, or the same call over and
+//! over.
 
 use serde_json::{Map, Value};
 
-/// The longest cycle that is noticed, in tokens.
-/// Cost: as many comparisons a token.
+/// The longest cycle detected, in tokens.
+/// Cost: this many comparisons per token.
 const PERIOD: usize = 64;
-/// How often a cycle must have come in a row to count as endless, and how many tokens that must be
-/// at least.
-/// Cost: a model that writes the same 256 tokens' worth of filling in earnest is cut off.
-/// More lets a stuck one waste as much more time.
+/// How many consecutive repetitions make a cycle endless, and how many tokens they must have at
+/// least.
+/// Cost: a model that intentionally writes 256 tokens of repetitive filler is cut off.
+/// A higher value would let a stuck model waste proportionally more time.
 const CYCLES: usize = 16;
 const TOKENS: usize = 256;
 
-/// How often a turn may make the same call; the last one is not made.
+/// At which identical call a turn is ended; that call isn't made.
 const SAME_CALLS: usize = 3;
 /// Most calls of one turn.
 const CALLS: usize = 64;
@@ -21,8 +21,7 @@ const CALLS: usize = 64;
 /// Watches the tokens of one turn for a cycle.
 #[derive(Debug)]
 pub struct CycleDetector {
-    /// For each period, how many of the latest tokens equal the one that stands a period before
-    /// them.
+    /// For each period, how many of the latest tokens equal the token one period before them.
     repeated: [usize; PERIOD],
 }
 
@@ -33,7 +32,7 @@ impl Default for CycleDetector {
 }
 
 impl CycleDetector {
-    /// Takes note of the last of the turn's `tokens`, all of which were noted before it.
+    /// Records the last of the turn's `tokens`; all earlier ones must have been recorded.
     pub fn note(&mut self, tokens: &[u32]) {
         let Some((last, before)) = tokens.split_last() else { return };
         for (count, earlier) in self.repeated.iter_mut().zip(before.iter().rev()) {
@@ -41,7 +40,7 @@ impl CycleDetector {
         }
     }
 
-    /// Whether the turn has been repeating itself for long.
+    /// Whether the turn has entered an endless cycle.
     pub fn repeats(&self) -> bool {
         self.repeated
             .iter()
@@ -61,24 +60,24 @@ pub struct CallLog {
 pub enum CallDecision {
     /// Make it.
     Make,
-    /// The same call was made too often.
+    /// Don't make it: the same call was made too often.
     Repeated,
-    /// The turn has had its calls.
+    /// Don't make it: the turn has reached its limit of calls.
     TooMany,
 }
 
 impl CallLog {
-    /// Whether there is one.
+    /// Whether any calls were recorded.
     pub fn any(&self) -> bool {
         !self.made.is_empty()
     }
 
-    /// How many there are.
+    /// Number of recorded calls.
     pub fn count(&self) -> usize {
         self.made.len()
     }
 
-    /// Takes note of a call.
+    /// Records a call.
     pub fn note(&mut self, name: &str, arguments: &Map<String, Value>) -> CallDecision {
         let same = |made: &&(String, Map<String, Value>)| made.0 == name && made.1 == *arguments;
         if self.made.iter().filter(same).count() + 1 >= SAME_CALLS {
@@ -99,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// After how many of the tokens the turn counts as endless.
+    /// After how many of the tokens a turn counts as endless.
     fn noticed(tokens: impl IntoIterator<Item = u32>) -> Option<usize> {
         let (mut cycles, mut seen) = (CycleDetector::default(), Vec::new());
         for token in tokens {
@@ -129,16 +128,16 @@ mod tests {
 
     #[test]
     fn counting_is_no_repetition() {
-        // `1, 2, 3, …` with a token a number.
+        // `1, 2, 3, …` with one token per number.
         assert_eq!(noticed((0..4000).map(|n| if n % 2 == 0 { 7 } else { 100 + n })), None);
-        // A pause resets a cycle.
+        // An interruption resets a cycle.
         assert_eq!(noticed((0..4000).map(|n| if n % 250 == 0 { 8 } else { 7 })), None);
     }
 
     proptest! {
         #[test]
         fn agrees_with_the_definition(tokens in prop::collection::vec(0..2u32, 0..600), period in 1..5usize) {
-            // Random bits hardly ever repeat; a cycle is built in behind them.
+            // Random bits hardly ever repeat; append a cycle to them.
             let cycle: Vec<u32> = tokens.iter().copied().take(period).collect();
             let turn: Vec<u32> = tokens.iter().chain(cycle.iter().cycle().take(if cycle.is_empty() { 0 } else { 300 })).copied().collect();
             let endless = |turn: &[u32]| (1..=PERIOD).any(|period| {

@@ -1,9 +1,8 @@
-//! What goes into the engine and what comes out: a conversation with permitted tools in, a stream
-//! of events out.
+//! The engine's input and output: a conversation with permitted tools in, a stream of events out.
 //!
-//! These are plain values.
+//! All types are plain values.
 //! They know nothing of tokens, templates or models, so the harness can build and fold them without
-//! touching the engine's insides.
+//! depending on the engine's internals.
 
 mod sampling;
 mod until;
@@ -18,25 +17,25 @@ pub use sampling::{Biased, Sampling};
 pub use until::{Over, Until};
 pub use usage::{DraftUsage, GrammarUsage, Miss, Recovered, Usage};
 
-/// A named piece of the system prompt that stays the same from request to request.
+/// A named part of the system prompt that stays the same between requests.
 ///
 /// The engine joins the texts of a request's segments with a blank line into one system message.
-/// The name serves reports only; reuse is decided by comparing tokens.
+/// The name is only for reports; cache reuse is decided by comparing tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
-    /// What a report calls this segment, for example `directive` or `skill:git`.
+    /// The segment's name in reports, for example `directive` or `skill:git`.
     pub name: String,
     /// The text, without surrounding blank lines.
     pub text: String,
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Standing instructions.
     System,
-    /// The person, or the agent that delegates.
+    /// The person, or the delegating agent.
     User,
     /// The model.
     Assistant,
@@ -47,12 +46,12 @@ pub enum Role {
 /// One message of a conversation, in the shape that Hugging Face chat templates expect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
+    /// The author.
     pub role: Role,
     /// The text; empty for an assistant message that only calls tools.
     #[serde(default)]
     pub content: String,
-    /// What a reasoning model thought before it spoke.
+    /// The reasoning of the model before its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
     /// The calls that an assistant message makes.
@@ -83,7 +82,7 @@ impl Message {
         Self::plain(Role::User, content)
     }
 
-    /// An assistant message that says `content` and makes `tool_calls`.
+    /// An assistant message with the text `content` and the calls `tool_calls`.
     pub fn assistant(content: impl Into<String>, tool_calls: Vec<ToolCall>) -> Self {
         Message { tool_calls, ..Self::plain(Role::Assistant, content) }
     }
@@ -101,7 +100,7 @@ impl Message {
 /// A call that the model made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// Unique within a conversation; made by the engine where the model's format has none.
+    /// Unique within a conversation; the engine assigns one if the model's format has no ids.
     #[serde(default)]
     pub id: String,
     /// The tool's name.
@@ -111,19 +110,19 @@ pub struct ToolCall {
 }
 
 /// A tool that the model may call.
-/// The list of a request is its permission set: no other name can be emitted.
+/// The tools of a request are its permission set: no other name can be generated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// The name, `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// What the tool does, for the model.
+    /// A description of the tool for the model.
     pub description: String,
     /// JSON schema of the arguments: an object schema.
     pub parameters: Value,
     /// Whether calls must be valid for the whole schema.
-    /// Else keywords that can't be guaranteed are left out of the grammar and listed in
+    /// Otherwise keywords that can't be guaranteed are left out of the grammar and listed in
     /// [`Usage::loosened`].
-    /// Who runs the call checks them (see [`violation`](crate::grammar::violation)).
+    /// The code that runs the call then checks them (see [`violation`](crate::grammar::violation)).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
 }
@@ -141,13 +140,13 @@ pub enum ToolChoice {
     Required,
     /// A call of this tool.
     Named(String),
-    /// Calls of these tools only, of which one is `required` or not.
-    /// The prompt tells all of the request's tools, so what may be called can change from turn to
-    /// turn while the cached prompt stays.
+    /// Only calls of these tools; `required` determines whether there must be one.
+    /// The prompt describes all of the request's tools, so the permitted tools can change between
+    /// turns without invalidating the cached prompt.
     Among {
         /// Their names.
         names: Vec<String>,
-        /// Whether there must be a call.
+        /// Whether a call is required.
         required: bool,
     },
 }
@@ -163,7 +162,7 @@ impl ToolChoice {
         }
     }
 
-    /// Whether there must be a call.
+    /// Whether a call is required.
     pub fn must_call(&self) -> bool {
         match self {
             ToolChoice::Auto | ToolChoice::None => false,
@@ -177,128 +176,129 @@ impl ToolChoice {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// The static part of the system prompt, in canonical order; may be empty.
-    /// It is kept longest, and so are the tools; what changes from request to request belongs into
+    /// It is cached longest, together with the tools; parts that change between requests belong in
     /// the messages.
     pub system: Vec<Segment>,
-    /// Separates tenants: prompts share keys and values with prompts of the same salt only.
-    /// So nobody can learn from the time of an answer what others asked.
+    /// Separates tenants: prompts share KV cache entries only with prompts of the same salt.
+    /// So the response time reveals nothing about other tenants' prompts.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub salt: String,
     /// The conversation so far.
-    /// A system message may only stand first, and only if `system` is empty.
+    /// A system message may only be first, and only if `system` is empty.
     pub messages: Vec<Message>,
     /// The tools that this turn may call.
     pub tools: Vec<Tool>,
-    /// Tools that the prompt does not tell of, by their names; they may be called all the same.
-    /// Endpoints get them.
+    /// Names of tools that the prompt doesn't describe; they may be called anyway.
+    /// Endpoints do get their descriptions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<String>,
-    /// Whether a call is wanted.
+    /// Whether the model must, may or must not call a tool.
     #[serde(default)]
     pub tool_choice: ToolChoice,
-    /// What the arguments of tools are bound to in place of their `parameters`, by the tool's name:
-    /// schemas of which one holds.
-    /// The prompt tells `parameters` all the same, so what may be written can change from turn to
-    /// turn while the cached prompt stays.
-    /// An endpoint that is held to no grammar is not told.
+    /// By tool name, schemas of which the arguments must match one, in place of the tool's
+    /// `parameters`.
+    /// The prompt still describes `parameters`, so the permitted arguments can change between turns
+    /// without invalidating the cached prompt.
+    /// Endpoints without a grammar don't get them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bound: BTreeMap<String, Vec<Value>>,
-    /// The format in which calls are written, by its name, in place of the model's own: one that
-    /// the prompt describes.
+    /// The name of the format in which calls are written, in place of the model's own; the prompt
+    /// describes it.
     /// `None` = the model's.
-    /// Endpoints don't get it.
+    /// Not sent to endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_format: Option<String>,
     /// Whether one turn may make several calls.
     #[serde(default)]
     pub parallel_tool_calls: bool,
-    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself;
-    /// lists, free-form objects and free-form values end too then.
-    /// `None` = as many as come.
-    /// Endpoints don't get it.
+    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself.
+    /// The limit also bounds lists, free-form objects and free-form values.
+    /// `None` = unlimited.
+    /// Not sent to endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_limit: Option<usize>,
-    /// How tokens are sampled.
+    /// Sampling options.
     #[serde(default)]
     pub sampling: Sampling,
     /// Most tokens to generate; `None` = up to the context's end.
     #[serde(default)]
     pub max_tokens: Option<usize>,
-    /// Texts that end the turn; not part of the answer.
-    /// They do so within a schema's JSON or a grammar's text too, and leave it incomplete:
-    /// [`Usage::stop_text`] says which it was.
+    /// Texts that end the turn; they aren't part of the answer.
+    /// They also end the JSON of a schema or the text of a grammar, which stays incomplete:
+    /// [`Usage::stop_text`] holds the one that matched.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// Goes on up to `max_tokens`, or to a text of `stop`.
-    /// The model's own ends are not sampled, and repetition does not stop it.
-    /// For measurements.
-    /// Not with tools or a schema, which say themselves where an answer ends.
+    /// Generates until `max_tokens`, or a text in `stop`.
+    /// The model's own end tokens aren't sampled, and repetition doesn't end the turn.
+    /// Intended for benchmarks.
+    /// Not allowed with tools or a schema, which determine where an answer ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_eos: bool,
     /// For models with switchable reasoning: on or off; `None` = the template's default.
-    /// Templates know it as `enable_thinking` or `thinking`; gpt-oss, which always reasons, takes
-    /// off for its lowest effort.
+    /// Templates call it `enable_thinking` or `thinking`; gpt-oss, which always reasons, maps off
+    /// to its lowest effort.
     #[serde(default)]
     pub thinking: Option<bool>,
-    /// How much to reason, for models whose template knows levels of it, as gpt-oss's does.
+    /// The reasoning effort, for models whose template has levels, such as gpt-oss's.
     /// `None` = the template's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<ReasoningEffort>,
-    /// Most tokens of reasoning: after so many it is ended for the model, which goes on with its
-    /// answer.
-    /// `None` = as many as `max_tokens` has room for.
+    /// Most tokens of reasoning: then the engine ends the reasoning, and the model continues with
+    /// its answer.
+    /// `None` = limited only by `max_tokens`.
     #[serde(default)]
     pub reasoning_tokens: Option<usize>,
-    /// A JSON schema: the text of the turn is JSON that is valid for it.
-    /// Not so if the turn ends with calls, at `max_tokens` or at a text of `stop`.
-    /// With tools the turn is made in two phases, see the module `sequence::listener`.
-    /// If the first ends without a call, it is not reported, and the second answers.
-    /// Each may have `max_tokens`, and the usage is that of both.
+    /// A JSON schema that the text of the turn must satisfy.
+    /// The text may violate it if the turn ends with calls, at `max_tokens` or at a text in `stop`.
+    /// With tools the turn has two phases, see the module `sequence::listener`.
+    /// If the first ends without a call, its text is discarded, and the second phase answers.
+    /// Each phase may use `max_tokens`, and the usage covers both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// A grammar of the text of the turn, in place of a schema, and with tools as one.
-    /// It is Lark as llguidance reads it, or GBNF, which is known by its `::=`.
+    /// A grammar for the text of the turn, in place of a schema; with tools it works like a schema.
+    /// Either Lark as llguidance reads it, or GBNF, recognized by its `::=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grammar: Option<String>,
-    /// Whether the last message, the assistant's, is the beginning of the answer.
+    /// Whether the last message, from the assistant, is the beginning of the answer.
     /// The turn continues it and does not repeat it.
-    /// White space at its end is left out.
+    /// Trailing whitespace of the message is removed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continue_final_message: bool,
-    /// Reports what the model thought of each token of the answer, beside so many of the most
-    /// likely ones, as [`Event::Logprobs`].
-    /// `None` = not.
+    /// Reports the model's log-probability of each token of the answer, and this many of the most
+    /// likely alternatives, as [`Event::Logprobs`].
+    /// `None` = no report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
-    /// Reports the log-probability of each token of the prompt, and of so many of the most
-    /// likely ones, as [`Event::PromptLogprobs`], and of the token that ends the turn too.
-    /// All of the prompt is computed for it, whatever is cached.
-    /// `None` = not.
+    /// Reports the log-probability of each token of the prompt, with this many of the most likely
+    /// alternatives, as [`Event::PromptLogprobs`], and of the token that ends the turn.
+    /// This recomputes the whole prompt, ignoring the cache.
+    /// `None` = no report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<usize>,
-    /// What is answered, whatever the model would generate.
-    /// Each of its tokens is computed as if it had been sampled, and only `max_tokens` bounds them.
-    /// A replay goes on with what was said, and finds it in the cache, as the agent did.
+    /// A given answer, used in place of the model's own.
+    /// Each of its tokens is computed as if it had been sampled; only `max_tokens` limits them.
+    /// With it, a replay continues from the recorded answers and finds them in the cache, as the
+    /// agent did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Message>,
-    /// The whole prompt as text, in place of what the chat template makes of system prompt,
-    /// messages and tools; control tokens in it count.
-    /// Endpoints don't get it.
+    /// The whole prompt as text, in place of the chat template's rendering of system prompt,
+    /// messages and tools; control tokens in it are recognized.
+    /// Not sent to endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The whole prompt as tokens, in place of `prompt`: with nothing added.
+    /// The whole prompt as tokens, in place of `prompt`, used unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_ids: Option<Vec<u32>>,
-    /// When to give up: while the prompt, the sampler and the grammar of the turn are made, and
-    /// between the steps of its model.
-    /// Dropping the events ends it too.
+    /// When to give up: checked while the prompt, the sampler and the grammar of the turn are
+    /// built, and between the steps of the model.
+    /// Dropping the event stream ends the turn too.
     #[serde(skip)]
     pub until: Until,
 }
 
 impl Request {
-    /// Whether the prompt is given as it is, without a chat template.
-    /// Then the answer is all that its tokens decode to, and `max_tokens` may be 0.
+    /// Whether the prompt is given verbatim, without a chat template.
+    /// Then the answer is everything that its tokens decode to, and `max_tokens` may be 0.
     pub fn is_raw(&self) -> bool {
         self.prompt.is_some() || self.prompt_ids.is_some()
     }
@@ -316,20 +316,20 @@ pub enum ReasoningEffort {
     High,
 }
 
-/// A token and what the model thought of it.
+/// A token and the model's log-probability for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Logprob {
     /// Its id.
     pub token: u32,
-    /// Its bytes in the text, perhaps half a character.
+    /// Its bytes in the text, possibly part of a character.
     pub bytes: Vec<u8>,
-    /// The natural logarithm of its probability by the model's own logits, before any bias,
+    /// The natural logarithm of its probability according to the model's logits, before any bias,
     /// penalty, temperature or grammar; at least [`LEAST`](Self::LEAST).
     pub logprob: f32,
 }
 
 impl Logprob {
-    /// What stands for the logarithm of 0, which JSON can't write.
+    /// Replaces the logarithm of 0, which JSON can't represent.
     pub const LEAST: f32 = -9999.0;
 
     /// Its text; bytes that are not UTF-8 become U+FFFD.
@@ -338,25 +338,25 @@ impl Logprob {
     }
 }
 
-/// A token of an answer, and what could have come in its place.
+/// A token of an answer, and its alternatives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprobs {
     /// The token of the answer.
-    /// One that was not sampled, since nothing else could follow, has probability 1.
+    /// A token that wasn't sampled, because it was forced, has probability 1.
     #[serde(flatten)]
     pub chosen: Logprob,
-    /// The most likely tokens, the most likely first; none for a token that was not sampled.
+    /// The most likely tokens in descending order; empty for a token that wasn't sampled.
     pub top: Vec<Logprob>,
 }
 
-/// What happens while a turn is generated, in order; `Done` comes last, exactly once.
+/// The events of generating a turn, in order; `Done` comes last, exactly once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// A part of the prompt is computed, and more is to come.
-    /// Told after each step of a long one but the last.
+    /// A part of the prompt was computed, and more follows.
+    /// Sent after each step of a long prompt except the last.
     Prefill {
-        /// Tokens whose keys and values are there, cached ones included.
+        /// Tokens whose keys and values are available, including cached ones.
         computed: usize,
         /// Of these, the tokens that were found in the cache.
         cached: usize,
@@ -373,31 +373,31 @@ pub enum Event {
         /// Never splits a character.
         text: String,
     },
-    /// The tokens of the piece that comes next, be it text, reasoning or a call's; for requests
-    /// with `logprobs` only.
-    /// Marks between pieces are with the piece that they precede.
+    /// The tokens of the next piece, be it text, reasoning or a call's; only for requests with
+    /// `logprobs`.
+    /// Marks between pieces are reported with the piece that follows them.
     Logprobs {
-        /// In their order.
+        /// The tokens in order.
         tokens: Vec<TokenLogprobs>,
     },
-    /// The tokens of the prompt; for requests with `prompt_logprobs` only.
+    /// The tokens of the prompt; only for requests with `prompt_logprobs`.
     /// Comes before the answer.
     PromptLogprobs {
-        /// In their order.
+        /// The tokens in order.
         /// The first has no context to predict it from: its probability is 1, without alternatives.
         tokens: Vec<TokenLogprobs>,
     },
-    /// The next piece of a call that is being written.
-    /// The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn ends because it
-    /// was made again and again.
+    /// The next piece of a call being generated.
+    /// The complete call follows as `ToolCall` or as `Incomplete`, unless the turn ends because the
+    /// same call was repeated too often.
     ToolCallDelta {
-        /// Which call of the turn it is, from 0.
+        /// Index of the call in the turn, from 0.
         index: usize,
-        /// The tool's name: with the first piece of a call, and only then.
+        /// The tool's name; only with the first piece of a call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
-        /// A piece of the arguments' JSON text, perhaps empty.
-        /// All pieces of a call together are the text of its arguments.
+        /// A piece of the arguments' JSON text, possibly empty.
+        /// The pieces of a call concatenated are the text of its arguments.
         arguments: String,
     },
     /// A complete call, valid for its tool's schema.
@@ -414,7 +414,7 @@ pub enum Event {
     Done {
         /// Why it ended.
         finish: Finish,
-        /// What it cost.
+        /// The resources used.
         usage: Usage,
     },
 }
@@ -427,11 +427,11 @@ pub enum Finish {
     Stop,
     /// The turn ends with tool calls.
     ToolCalls,
-    /// `max_tokens` or the context's end was reached; a call that was under way is
-    /// [`Event::Incomplete`], once its name is known.
+    /// `max_tokens` or the context's end was reached; a call in progress is reported as
+    /// [`Event::Incomplete`] if its name is known.
     Length,
-    /// The model repeats itself: a cycle of tokens without end, the same call again and again, or
-    /// more calls than a turn may have.
+    /// The model repeats itself: an endless cycle of tokens, the same call over and over, or more
+    /// calls than a turn may have.
     /// The last of these calls is not reported; those before it are complete.
     Repetition,
 }

@@ -1,7 +1,7 @@
-//! The sampler: the next token from logits.
+//! The sampler: chooses the next token from logits.
 //!
-//! The steps apply in the order of the fields of [`Sampling`].
-//! Same seed, same logits: same tokens, on every platform.
+//! The steps apply in the order of [`Sampling`]'s fields.
+//! Equal seeds and logits give equal tokens on every platform.
 //! Knows nothing of vocabularies; a token whose logit is minus infinity is never sampled.
 
 mod chain;
@@ -19,23 +19,24 @@ pub struct Sampler {
     random: SplitMix64,
     isa: Isa,
     breakers: Breakers,
-    /// The surprise in bits that Mirostat allows a token; starts at twice its aim.
+    /// Mirostat's surprise limit for a token, in bits; starts at twice the target.
     mu: f64,
-    /// The weights of all tokens, or of the candidates, and the sums of every [`TERMS`] of them;
-    /// kept for their allocations.
+    /// The weights of all tokens, or of the candidates, and the sums of each group of [`TERMS`] of
+    /// them;
+    /// kept to reuse the allocations.
     weights: Vec<f32>,
     sums: Vec<f64>,
-    /// The logits of the candidates; kept for its allocation.
+    /// The logits of the candidates; kept to reuse the allocation.
     logits: Vec<f32>,
-    /// `(logit or weight, token)` of the candidates; kept for its allocation.
+    /// `(logit or weight, token)` of the candidates; kept to reuse the allocation.
     candidates: Vec<(f32, u32)>,
-    /// `(token, occurrences)` of the seen tokens; kept for its allocation.
+    /// `(token, occurrences)` of the seen tokens; kept to reuse the allocation.
     seen: Vec<(u32, u32)>,
 }
 
 impl Sampler {
-    /// A sampler at the start of its seed's sequence.
-    /// Texts that have to become tokens first, of biases and of DRY's breakers, are nothing to it.
+    /// A sampler at the start of its seed's random sequence.
+    /// Ignores texts that need tokenization first: those of biases and of DRY's breakers.
     pub fn new(options: &Sampling) -> Self {
         Sampler {
             options: options.clone(),
@@ -51,14 +52,14 @@ impl Sampler {
         }
     }
 
-    /// The same by another instruction set than the best one; it samples the same tokens.
+    /// Returns the sampler using another instruction set; it samples the same tokens.
     #[must_use]
     pub fn with_isa(mut self, isa: Isa) -> Self {
         self.isa = isa;
         self
     }
 
-    /// The same with what no repetition reaches across.
+    /// Returns the sampler with these sequence breakers.
     #[must_use]
     pub fn with_breakers(mut self, breakers: Breakers) -> Self {
         self.breakers = breakers;
@@ -66,26 +67,26 @@ impl Sampler {
     }
 
     /// Samples a token.
-    /// `logits` has one entry a token and is changed by biases and penalties; `seen` are the tokens
-    /// of the sequence so far, the latest last.
+    /// `logits` has one entry per token and is modified by biases and penalties; `seen` holds the
+    /// tokens of the sequence so far, the latest last.
     /// `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);
         self.sample_unpenalized(logits)
     }
 
-    /// Whether tokens are truncated for being unlikely beside the others, so that it matters which
-    /// others there are.
+    /// Whether tokens are truncated because of their probability relative to others, so that the
+    /// result depends on the other candidates.
     pub fn truncates(&self) -> bool {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
         self.is_chained() || temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
     }
 
-    /// Samples a token by its logit after the penalties.
-    /// `None` if no token has a finite one.
-    /// Once a token: Mirostat takes note of what was sampled.
+    /// Samples a token by its logit after penalties.
+    /// `None` if no token has a finite logit.
+    /// Call once per token: Mirostat records the sampled token.
     ///
-    /// Takes one random number a call, none at temperature 0.
+    /// Takes one random number per call, none at temperature 0.
     pub fn sample_unpenalized(&mut self, logits: &[f32]) -> Option<u32> {
         if self.is_chained() {
             return self.sample_by_chain(logits);
@@ -106,16 +107,16 @@ impl Sampler {
         self.truncate_and_choose(total, random)
     }
 
-    /// Samples from the logits that `top_k` left.
-    /// `random` in [0, 1).
+    /// Samples from the candidates' logits, which `top_k` selected.
+    /// `random` is in [0, 1).
     fn sample_candidates(&mut self, random: f64) -> Option<u32> {
         let total = self.weigh(self.options.temperature);
         self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
         self.truncate_and_choose(total, random)
     }
 
-    /// Computes the candidates' weights from their logits, of which the highest is 1, and gives
-    /// their sum: 0 if there are none.
+    /// Computes the candidates' weights from their logits, with a maximum of 1, and returns their
+    /// sum: 0 without candidates.
     fn weigh(&mut self, temperature: f32) -> f64 {
         let mut logits = std::mem::take(&mut self.logits);
         logits.clear();
@@ -128,8 +129,8 @@ impl Sampler {
         total.unwrap_or(0.0)
     }
 
-    /// Samples from the candidates' weights; those of all tokens that `top_k` left are `total`.
-    /// `random` in [0, 1).
+    /// Samples from the candidates' weights; `total` is the sum over all tokens that `top_k` left.
+    /// `random` is in [0, 1).
     fn truncate_and_choose(&mut self, total: f64, random: f64) -> Option<u32> {
         self.keep_top_p(total);
         self.keep_min_p();
@@ -149,10 +150,10 @@ impl Sampler {
         repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
     }
 
-    /// How many of the top logits decide what is sampled, where some do: at temperature 0 the
-    /// greatest, else those that `top_k` leaves.
-    /// `None` if sampling takes all; so with biases and penalties, which change what is greatest,
-    /// and with the steps that look at all candidates.
+    /// How many of the top logits determine the sample: at temperature 0 the greatest, otherwise
+    /// those that `top_k` leaves.
+    /// `None` if sampling needs all logits: with biases and penalties, which change the order, and
+    /// with steps that look at all candidates.
     pub fn top_needed(&self) -> Option<usize> {
         match self.options.top_k {
             _ if self.changes_logits() || self.is_chained() => None,
@@ -162,13 +163,13 @@ impl Sampler {
         }
     }
 
-    /// What [`Sampler::sample_unpenalized`] samples, from the [needed](Sampler::top_needed) logits
-    /// and their tokens alone: the greatest first, of equals the lowest token.
-    /// `None` if they don't decide it after all; then nothing has happened.
+    /// Samples as [`Sampler::sample_unpenalized`] does, from the [needed](Sampler::top_needed)
+    /// logits and their tokens alone: in descending order, equal ones by token id.
+    /// `None` if they don't suffice; then the sampler is unchanged.
     pub fn sample_from_top(&mut self, top: &[(f32, u32)]) -> Option<u32> {
         let Sampling { temperature, top_k, .. } = self.options;
         if temperature <= 0.0 {
-            // A zero may be equal to a negative one that comes before.
+            // Zero equals negative zero, which may belong to an earlier token.
             return top.first().filter(|(logit, _)| *logit != 0.0).map(|&(_, token)| token);
         }
         self.candidates.clear();
@@ -180,7 +181,7 @@ impl Sampler {
         self.sample_candidates(random)
     }
 
-    /// Changes the logits by the biases, and by the penalties those of tokens in `seen`, the latest
+    /// Applies the biases to the logits, and the penalties to those of tokens in `seen`, the latest
     /// last.
     ///
     /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API
@@ -201,7 +202,7 @@ impl Sampler {
     fn penalize_repetitions(&self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, .. } = self.options;
         let window = &seen[seen.len().saturating_sub(dry_penalty_last_n)..];
-        // Beyond it a power is no f32, and minus infinity would ban the token.
+        // Larger powers overflow f32, and minus infinity would ban the token.
         let most = match f64::from(dry_base) {
             base if base > 1.000_001 => libm::log(f64::from(f32::MAX)) / libm::log(base),
             _ => f64::MAX,
@@ -234,15 +235,15 @@ impl Sampler {
         }
     }
 
-    /// Makes candidates of the `k` highest finite logits, the highest first.
+    /// Selects the `k` highest finite logits as candidates, in descending order.
     fn top_k(&mut self, logits: &[f32], k: usize) {
         self.candidates.clear();
-        // Few get over the bar that the best k so far have set, so it is no matter how they are
-        // sorted.
+        // Few logits exceed the minimum of the best k so far, so the method of sorting hardly
+        // matters.
         let mut bar = f32::NEG_INFINITY;
         let mut token = 0;
         for some in logits.chunks(16) {
-            // All at once, which compilers make vectors of.
+            // Tests a whole group at once, which compilers vectorize.
             if some.iter().fold(false, |any, &logit| any | (logit >= bar)) {
                 for (&logit, token) in some.iter().zip(token..) {
                     if logit.total_cmp(&bar).is_gt() && logit.is_finite() {
@@ -259,14 +260,14 @@ impl Sampler {
         self.keep_best(k);
     }
 
-    /// Keeps the most likely candidates, as [`Sampler::sort_first`] sorts them.
+    /// Keeps the most likely candidates, in the order of [`Sampler::sort_first`].
     fn keep_best(&mut self, count: usize) {
         self.sort_first(count);
         self.candidates.truncate(count);
     }
 
-    /// Brings the `count` most likely candidates to the front, the most likely first, and of equals
-    /// the lowest id first.
+    /// Moves the `count` most likely candidates to the front, in descending order, equal ones by
+    /// id.
     fn sort_first(&mut self, count: usize) {
         let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if count < self.candidates.len() {
@@ -276,7 +277,7 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into weights, of which the highest is 1, and gives their sum.
+    /// Converts logits to weights with a maximum of 1, and returns their sum.
     /// `None` if no logit is finite.
     fn softmax(&mut self, logits: &[f32], temperature: f32) -> Option<f64> {
         let (highest, _) = argmax(self.isa, logits)?;
@@ -285,11 +286,11 @@ impl Sampler {
         Some(self.sums.iter().sum())
     }
 
-    /// Makes candidates of the weights that `top_p` and `min_p` may leave, all together being
-    /// `total`.
+    /// Selects the weights that `top_p` and `min_p` may leave as candidates; `total` is the sum of
+    /// all weights.
     fn take_candidates(&mut self, total: f64) {
         let Sampling { top_p, min_p, .. } = self.options;
-        // Tokens of less than this all together are less than what `top_p` leaves out: most of a
+        // All tokens below this weight together are less than `top_p` cuts off: most of the
         // vocabulary, which needn't be sorted.
         let rest = (1.0 - f64::from(top_p)).max(0.0) * total / (2.0 * self.weights.len() as f64);
         let least = min_p.min(1.0).max(rest as f32);
@@ -297,7 +298,7 @@ impl Sampler {
         self.candidates.clear();
         let mut first = 0;
         for some in self.weights.chunks(16) {
-            // All at once, which compilers make vectors of.
+            // Tests a whole group at once, which compilers vectorize.
             if some.iter().fold(false, |any, &weight| any | more(weight)) {
                 let tokens = some.iter().copied().zip(first..);
                 self.candidates.extend(tokens.filter(|(weight, _)| more(*weight)));
@@ -310,8 +311,8 @@ impl Sampler {
         if self.options.top_p >= 1.0 {
             return;
         }
-        // Nearly always a few candidates suffice, and sorting all of a vocabulary costs more than a
-        // small model's step.
+        // A few candidates nearly always suffice, and sorting the whole vocabulary costs more than
+        // a small model's step.
         let mut sorted = 64;
         loop {
             self.sort_first(sorted);
@@ -338,14 +339,14 @@ impl Sampler {
         }
     }
 
-    /// `random` in [0, 1).
+    /// `random` is in [0, 1).
     fn choose(&self, random: f64) -> Option<u32> {
         let weights = self.candidates.iter().map(|(weight, _)| *weight);
         let total: f64 = weights.clone().map(f64::from).sum();
         chosen(weights, random * total).map(|at| self.candidates[at].1)
     }
 
-    /// `position` in [0, the sum of all weights).
+    /// `position` is in [0, the sum of all weights).
     fn choose_among_all(&self, position: f64) -> Option<u32> {
         let last = self.sums.iter().rposition(|sum| *sum > 0.0)?;
         let (mut left, mut piece) = (position, 0);
@@ -359,8 +360,8 @@ impl Sampler {
     }
 }
 
-/// The index of the weight that, after all before it, reaches beyond `position`.
-/// It is the last one's where none does, for rounding may leave a rest.
+/// The index of the first weight at which the cumulative sum exceeds `position`.
+/// The last index if none does, since rounding may leave a remainder.
 fn chosen(weights: impl Iterator<Item = f32>, position: f64) -> Option<usize> {
     let (mut left, mut last) = (position, None);
     for (at, weight) in weights.enumerate() {
@@ -375,8 +376,8 @@ fn chosen(weights: impl Iterator<Item = f32>, position: f64) -> Option<usize> {
     last
 }
 
-/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small,
-/// and the same everywhere.
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014): small and
+/// portable.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 

@@ -1,12 +1,12 @@
-//! Sampling options that may be left out, of a request and of a model's file.
+//! Optional sampling settings, of a request and of a model's file.
 
 use crate::gguf::Gguf;
 use crate::request::{Biased, Sampling};
 
-/// Declares the options that may be left out, once for all that is done with each.
+/// Declares the optional settings once for all uses.
 macro_rules! overrides {
     ($($name:ident: $type:ty,)*) => {
-        /// Sampling options that override those of the model's file, which override [`Sampling`]'s
+        /// Sampling settings that override those of the model's file, which override [`Sampling`]'s
         /// default.
         #[derive(Clone, Debug, Default, PartialEq)]
         #[allow(missing_docs, reason = "as in `Sampling`")]
@@ -15,14 +15,14 @@ macro_rules! overrides {
         }
 
         impl SamplingOverrides {
-            /// These, and `model` where one is left out.
+            /// These settings, with those of `model` where one is missing.
             pub fn over(&self, model: &Sampling) -> Sampling {
                 Sampling { $($name: self.$name.clone().unwrap_or_else(|| model.$name.clone()),)* }
             }
         }
 
         impl From<Sampling> for SamplingOverrides {
-            /// All are set.
+            /// Sets all of them.
             fn from(sampling: Sampling) -> Self {
                 SamplingOverrides { $($name: Some(sampling.$name),)* }
             }
@@ -57,22 +57,21 @@ overrides! {
 }
 
 impl SamplingOverrides {
-    /// These, or `others` if nothing is set: recommendations belong together.
+    /// Returns these settings, or `others` if none is set: recommendations belong together.
     #[must_use]
     pub fn or(self, others: &SamplingOverrides) -> SamplingOverrides {
         if self == SamplingOverrides::default() { others.clone() } else { self }
     }
 
-    /// What the file in `gguf` recommends, in its keys `general.sampling.*`.
-    /// Values that make no sense are left out, and the order of the steps, which is always the
-    /// same.
-    /// Names as `gguf-py/gguf/constants.py` of llama.cpp has them.
+    /// The settings that the file in `gguf` recommends, in its keys `general.sampling.*`.
+    /// Ignores nonsensical values, and the order of the steps, which is fixed.
+    /// Keys are named as in llama.cpp's `gguf-py/gguf/constants.py`.
     pub fn of(gguf: &Gguf) -> SamplingOverrides {
         let number = |name: &str, most: f32| {
             let value = gguf.metadata().f32(&format!("general.sampling.{name}")).ok().flatten();
             value.filter(|value| (0.0..=most).contains(value))
         };
-        // Below 0: of all tokens.
+        // A negative count means all tokens.
         let count = |name: &str, all: usize| {
             let value = gguf
                 .metadata()

@@ -1,18 +1,18 @@
-//! Texts that end a turn, found wherever tokens cut them.
+//! Texts that end a turn, found regardless of token boundaries.
 
-/// Looks for stop texts in a stream and holds back what may be the beginning of one.
+/// Searches a stream for stop texts and holds back what may be the beginning of one.
 #[derive(Debug)]
 pub struct StopTexts {
     texts: Vec<String>,
-    /// How many of them are found by name: the others end a turn without a word.
+    /// How many of the texts are reported; the others end a turn silently.
     named: usize,
     held: String,
-    /// The one that came.
+    /// Index of the text found.
     found: Option<usize>,
 }
 
 impl StopTexts {
-    /// `others` stop too, but are nobody's business.
+    /// `others` stop as well, but aren't reported.
     /// Empty texts are ignored.
     pub fn new(texts: &[String], others: &[String]) -> Self {
         let some = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect();
@@ -22,24 +22,25 @@ impl StopTexts {
         StopTexts { texts, named, held: String::new(), found: None }
     }
 
-    /// The text that came, unless it is one of the others.
+    /// The text found, unless it is one of `others`.
     pub fn found(&self) -> Option<&str> {
         self.found.filter(|&at| at < self.named).map(|at| self.texts[at].as_str())
     }
 
-    /// Whether one of the texts came, any of them.
+    /// Whether any of the texts was found.
     pub fn came(&self) -> bool {
         self.found.is_some()
     }
 
-    /// What of the stream so far is certainly not part of a stop text, and whether one came.
-    /// After that nothing does.
+    /// Returns the part of the stream that certainly isn't part of a stop text, and whether one was
+    /// found.
+    /// After that, all further text is dropped.
     pub fn push(&mut self, text: &str) -> (String, bool) {
         if self.found.is_some() {
             return (String::new(), true);
         }
         self.held.push_str(text);
-        // The first to be complete, so that it does not matter how the stream is cut.
+        // The first to be complete, so that the result doesn't depend on how the stream is cut.
         let found = self.texts.iter().enumerate().filter_map(|(index, stop)| {
             let at = self.held.find(stop.as_str())?;
             Some((at + stop.len(), at, index))
@@ -56,7 +57,7 @@ impl StopTexts {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// What was held back and turned out to be text.
+    /// The text that was held back and didn't become a stop text.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }

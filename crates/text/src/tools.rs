@@ -1,4 +1,4 @@
-//! Made-up tools, as many as wanted, to measure with: what a large catalog of an agent looks like.
+//! Synthetic tools for benchmarks, in any number, resembling an agent's large catalog.
 
 use serde_json::{Map, Value, json};
 
@@ -27,8 +27,8 @@ const NOUNS: [&str; 16] = [
     "database",
 ];
 
-/// `count` tools with different names, at most 272, and parameters of all the common kinds: text,
-/// numbers, choices, lists, nested objects.
+/// `count` different tools, at most 272, with parameters of all the common kinds: text, numbers,
+/// choices, lists, nested objects.
 pub fn tools(count: usize) -> Vec<Tool> {
     let names = NOUNS.iter().flat_map(|noun| VERBS.iter().map(move |verb| (verb, noun)));
     names
@@ -43,7 +43,7 @@ pub fn tools(count: usize) -> Vec<Tool> {
         .collect()
 }
 
-/// Tools that run code, for a format in which nothing else can be called.
+/// Tools that run code, for a format that can only call such tools.
 pub fn code_tools() -> Vec<Tool> {
     let tool = |name: &str, argument: &str, seconds: Option<Value>| {
         let mut properties = Map::new();
@@ -84,7 +84,7 @@ fn parameters(index: usize, noun: &str) -> Value {
         ("target", json!({"anyOf": [{"type": "string"}, {"type": "null"}]})),
         ("body", json!({"type": "string"})),
     ];
-    // The first is required, so that tools that share all kinds still differ.
+    // The first property is required, so that tools that share all kinds still differ.
     let count = 2 + index % 5;
     let chosen = (0..count).map(|n| &kinds[(index * 3 + n * (1 + index % 4)) % kinds.len()]);
     let properties: Map<String, Value> =

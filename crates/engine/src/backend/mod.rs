@@ -1,10 +1,10 @@
-//! The ops over which the decoder is written, and who implements them.
+//! The ops that the decoder is written in, and their implementations.
 //!
-//! A backend owns memory and arithmetic: it knows shapes and blocks, never architectures, tokens'
-//! texts or requests.
-//! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
+//! A backend owns memory and arithmetic: it knows shapes and blocks, but never architectures, the
+//! text of tokens or requests.
+//! Activations are a type of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
-// Some of it is for models that two backends share, and without candle there is one.
+// Some of it is for models split over two backends; without candle there is only one.
 #![cfg_attr(not(feature = "candle"), allow(dead_code))]
 
 #[cfg(feature = "candle")]
@@ -38,13 +38,13 @@ use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 
-/// The kernels' name of a tensor type; `None` where there are no kernels.
+/// The kernels' name of a tensor type; `None` if there are no kernels for it.
 fn format(kind: TensorType) -> Option<alara_kernels::Format> {
     let name = kind.name();
     alara_kernels::Format::ALL.into_iter().find(|format| format.name() == name)
 }
 
-/// All numbers of `data`; `None` if there are no kernels for `kind`.
+/// Reads all numbers of `data`; `None` if there are no kernels for `kind`.
 fn numbers(data: &[u8], kind: TensorType) -> Option<Vec<f32>> {
     let format = format(kind)?;
     let mut numbers = vec![0.0; data.len() / format.block_bytes() * format.block_len()];
@@ -69,49 +69,48 @@ fn not_saved() -> crate::Error {
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
-/// The ops.
-/// Each takes and gives activations; a mistake in shapes is an error of the caller.
+/// The ops of a model.
+/// Each takes and returns activations; wrong shapes are errors of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
     type Array: std::fmt::Debug;
     /// A weight matrix `[out, in]`, quantized or not.
     type Matrix: std::fmt::Debug;
-    /// Equal weight matrices: experts, or the heads of a layer.
+    /// Weight matrices of equal shape: experts, or the heads of a layer.
     type Stack: std::fmt::Debug;
     /// Numbers in f32: a norm's weights, a bias.
     type Vector: std::fmt::Debug;
     /// Cosines and sines of a step's positions.
     type Angles: std::fmt::Debug;
-    /// The keys and values of one layer, in blocks.
+    /// The KV cache of one layer, in blocks.
     type Kv: std::fmt::Debug;
     /// The recurrent state of one layer, in slots.
     type Recurrent: std::fmt::Debug;
 
-    /// Whether a row's result never depends on what shares its step, bit for bit.
-    /// Then a token that is computed beside others, as a draft token is, gets the logits that it
-    /// would get alone.
+    /// Whether a row's result is bitwise independent of the other rows in its step.
+    /// If so, a token computed together with others, like a draft token, gets the same logits as
+    /// alone.
     fn is_row_invariant(&self) -> bool {
         false
     }
 
-    /// Says which section of the model is loaded, and its caches allocated, from now on.
-    /// It matters to a backend that is made of two.
+    /// Announces the section of the model that is loaded, with its caches, from now on.
+    /// Only a split backend needs this.
     fn begin(&self, section: Section) {
         let _ = section;
     }
 
-    /// Whether matrices of the same input had better be one: where a product costs a launch, and
+    /// Whether matrices with the same input should be joined: when a product costs a launch, and
     /// weights are copied anyway.
     fn joins_matrices(&self) -> bool {
         false
     }
 
-    /// Takes `data` as a matrix of `out` rows of `width` numbers, without copying it where
-    /// possible.
-    /// `None` if the backend can't compute with `kind`.
+    /// Reads `data` as a matrix of `out` rows of `width` numbers, without copying it if possible.
+    /// `None` if the backend doesn't support `kind`.
     ///
     /// # Errors
-    /// If the backend can't hold it.
+    /// If the backend can't allocate it.
     fn matrix(
         &self,
         data: TensorData,
@@ -120,35 +119,35 @@ pub trait Backend: std::fmt::Debug {
         width: usize,
     ) -> Result<Option<Self::Matrix>>;
 
-    /// Takes `data` as a stack, as [`Backend::matrix`] does.
+    /// Reads `data` as a stack, like [`Backend::matrix`].
     ///
     /// # Errors
-    /// If the backend can't hold it.
+    /// If the backend can't allocate it.
     fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Self::Stack>>;
 
-    /// Takes `data` as a vector.
-    /// `None` if the backend can't compute with `kind`.
+    /// Reads `data` as a vector.
+    /// `None` if the backend doesn't support `kind`.
     ///
     /// # Errors
-    /// If the backend can't hold it.
+    /// If the backend can't allocate it.
     fn vector(&self, data: TensorData, kind: TensorType) -> Result<Option<Self::Vector>>;
 
-    /// The numbers of `vector`, on the host.
+    /// Copies the numbers of `vector` to the host.
     ///
     /// # Errors
     /// If they can't be read back.
     fn values(&self, vector: &Self::Vector) -> Result<Vec<f32>>;
 
-    /// Allocates the keys and values of one layer.
+    /// Allocates the KV cache of one layer.
     ///
     /// # Errors
-    /// If there is not as much memory.
+    /// If there isn't enough memory.
     fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Self::Kv>;
 
     /// Allocates the recurrent state of one layer.
     ///
     /// # Errors
-    /// If there is not as much memory.
+    /// If there isn't enough memory.
     fn state(&self, slots: usize, shape: &StateShape) -> Result<Self::Recurrent>;
 
     /// Copies the rows of block `from` to block `to`.
@@ -163,23 +162,23 @@ pub trait Backend: std::fmt::Debug {
     /// If the backend fails.
     fn copy_state(&mut self, state: &mut Self::Recurrent, from: SlotId, to: SlotId) -> Result<()>;
 
-    /// How long ops with a state have copied it for spans' `saves`, since this was last asked; zero
-    /// where nobody measures it.
+    /// Time that stateful ops spent on copies for spans' `saves` since the last call; zero if it
+    /// isn't measured.
     fn snapshot_time(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Appends the keys and values of `rows` tokens, from row `row` of the blocks on, to `out`, as
-    /// [`Backend::load_rows`] takes them.
+    /// Appends the keys and values of `rows` tokens, from row `row` of the blocks on, to `out`, for
+    /// [`Backend::load_rows`].
     ///
     /// # Errors
-    /// If the backend can't; so by default, and for the three ops that follow.
+    /// If the backend doesn't support it; the default, also for the three ops that follow.
     fn save_rows(&self, kv: &Self::Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         let _ = (kv, row, rows, out);
         Err(not_saved())
     }
 
-    /// Puts back what [`Backend::save_rows`] gave for `rows` rows, to any rows.
+    /// Restores the `rows` rows saved by [`Backend::save_rows`], at any position.
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
@@ -188,7 +187,7 @@ pub trait Backend: std::fmt::Debug {
         Err(not_saved())
     }
 
-    /// Appends the recurrent state of `slot` to `out`, as [`Backend::load_state`] takes it.
+    /// Appends the recurrent state of `slot` to `out`, for [`Backend::load_state`].
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
@@ -197,7 +196,7 @@ pub trait Backend: std::fmt::Debug {
         Err(not_saved())
     }
 
-    /// Puts back what [`Backend::save_state`] gave, to any slot.
+    /// Restores the state saved by [`Backend::save_state`], to any slot.
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
@@ -206,14 +205,14 @@ pub trait Backend: std::fmt::Debug {
         Err(not_saved())
     }
 
-    /// Rows of `table` by token.
+    /// Looks up the rows of `table` for `tokens`.
     /// `[T, D]`
     ///
     /// # Errors
-    /// If the backend fails; so for all ops below.
+    /// If the backend fails; this applies to all ops below.
     fn embed(&mut self, table: &Self::Matrix, tokens: &[u32]) -> Result<Self::Array>;
 
-    /// `x wᵀ` for some `w` at once.
+    /// `x wᵀ` for several `w` at once.
     /// `x: [T, in]`, `w: [out, in]` -> `[T, out]`
     ///
     /// # Errors
@@ -231,15 +230,15 @@ pub trait Backend: std::fmt::Debug {
         Ok(y)
     }
 
-    /// Every matrix of the stack by its own part of each row.
+    /// Multiplies each row's parts by the corresponding matrices of the stack.
     /// `x: [T, count * in]`, `w: [count, out, in]` -> `[T, count * out]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn stacked(&mut self, x: &Self::Array, w: &Self::Stack) -> Result<Self::Array>;
 
-    /// Every row by the experts that are chosen by its logits: the sum of
-    /// `weight * down(activation(gate(x), up(x)))`, the best first.
+    /// Applies to every row the experts chosen by its logits: the sum of
+    /// `weight * down(activation(gate(x), up(x)))`, the best expert first.
     /// `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
     ///
     /// # Errors
@@ -252,7 +251,7 @@ pub trait Backend: std::fmt::Debug {
         stacks: &ExpertStacks<&Self::Stack, &Self::Vector>,
     ) -> Result<Self::Array>;
 
-    /// `x + bias` on every row.
+    /// Adds `bias` to every row.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -264,21 +263,21 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn add(&mut self, x: Self::Array, y: &Self::Array) -> Result<Self::Array>;
 
-    /// Multiplies every row by its factor, or all rows by the only one.
+    /// Multiplies every row by its factor, or all rows by a single one.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn scale(&mut self, x: Self::Array, factors: &[f32]) -> Result<Self::Array>;
 
-    /// Cuts every group of `group` numbers after `at`.
+    /// Splits every group of `group` numbers after the first `at`.
     /// `x: [T, n * group]` -> `[T, n * at]`, `[T, n * (group - at)]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn split(&mut self, x: &Self::Array, group: usize, at: usize) -> Result<(Self::Array, Self::Array)>;
 
-    /// The reverse of [`Backend::split`]: groups of `a_group` numbers of `a`, each followed by one
-    /// of `b_group` of `b`.
+    /// The inverse of [`Backend::split`]: groups of `a_group` numbers of `a`, each followed by
+    /// `b_group` numbers of `b`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -299,14 +298,14 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn norm(&mut self, x: &Self::Array, weight: &Self::Vector, epsilon: f32) -> Result<Self::Array>;
 
-    /// Takes its mean off every row.
+    /// Subtracts the mean from every row.
     /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn centre(&mut self, x: &Self::Array) -> Result<Self::Array>;
 
-    /// `x + y`, and its RMS norm, as [`Backend::add`] and [`Backend::norm`] give them.
+    /// `x + y`, and its RMS norm, as [`Backend::add`] and [`Backend::norm`] compute them.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -322,7 +321,7 @@ pub trait Backend: std::fmt::Debug {
         Ok((sum, normed))
     }
 
-    /// Makes the cosines and sines of a step.
+    /// Uploads the cosines and sines of a step.
     /// `cos`, `sin`: `[T, rope_width / 2]`
     ///
     /// # Errors
@@ -342,9 +341,9 @@ pub trait Backend: std::fmt::Debug {
         pairing: Pairing,
     ) -> Result<Self::Array>;
 
-    /// Writes the step's keys and values, if there are any, into their blocks, then attends
-    /// causally to each sequence's own.
-    /// Gives `[T, H * value_width]`.
+    /// Writes the step's new keys and values, if any, to their blocks, then attends causally within
+    /// each sequence.
+    /// Returns `[T, H * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -356,7 +355,7 @@ pub trait Backend: std::fmt::Debug {
         shape: &AttentionShape,
     ) -> Result<Self::Array>;
 
-    /// Makes heads ready, then as [`Backend::append_and_attend`].
+    /// Prepares heads, then continues as [`Backend::append_and_attend`].
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -370,9 +369,9 @@ pub trait Backend: std::fmt::Debug {
         prepare_by_parts(self, heads, step, kv, shape)
     }
 
-    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that at
-    /// the span's `saves`.
-    /// Gives `[T, value_heads * value_width]`.
+    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves the
+    /// state at the span's `saves`.
+    /// Returns `[T, value_heads * value_width]`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -385,9 +384,9 @@ pub trait Backend: std::fmt::Debug {
         shape: &DeltaShape,
     ) -> Result<Self::Array>;
 
-    /// Convolves each sequence's rows with its cached rows before, then applies the scan of Mamba-2
-    /// to its state.
-    /// Gives `[T, heads * width]`.
+    /// Convolves each sequence's rows, preceded by its cached rows, then applies the scan of
+    /// Mamba-2 to its state.
+    /// Returns `[T, heads * width]`.
     /// Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
     ///
     /// # Errors
@@ -401,8 +400,9 @@ pub trait Backend: std::fmt::Debug {
         shape: &ScanShape,
     ) -> Result<Self::Array>;
 
-    /// `c conv(b x)`, of each sequence's rows and its cached `b x` of the rows before.
-    /// `bcx: [T, b | c | x]` of D each, `taps: [D, kernel]`, the last the current row's -> `[T, D]`
+    /// `c conv(b x)` over each sequence's rows, preceded by its cached `b x`.
+    /// `bcx: [T, b | c | x]` of D each, `taps: [D, kernel]`, the last for the current row ->
+    /// `[T, D]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -415,7 +415,7 @@ pub trait Backend: std::fmt::Debug {
         kernel: usize,
     ) -> Result<Self::Array>;
 
-    /// As [`Backend::norm`] of each of `groups` equal parts of a row, by its own part of `weight`.
+    /// [`Backend::norm`] of each of `groups` equal parts of a row, with its own part of `weight`.
     /// `x: [T, weight.len()]`
     ///
     /// # Errors
@@ -447,24 +447,24 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn gelu_erf(&mut self, x: Self::Array) -> Result<Self::Array>;
 
-    /// The rows `rows` of `x`.
+    /// Selects the rows `rows` of `x`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array>;
 
-    /// Waits until all that was asked for is computed, for backends that compute asynchronously.
+    /// Waits until all queued work is done, for backends that compute asynchronously.
     ///
     /// # Errors
-    /// As [`Backend::embed`], of everything that was asked for.
+    /// As [`Backend::embed`], for all queued work.
     fn wait(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// The `k` greatest finite numbers of row `row` of `x` with their indices, the greatest first,
-    /// of equals the lower index.
+    /// The `k` greatest finite numbers of row `row` of `x` with their indices, in descending order,
+    /// equal ones by index.
     /// Only indices whose bit is set in `mask` count: bit `i % 32` of `mask[i / 32]` for index i.
-    /// `None`: it is as good to read all; so by default.
+    /// `None` if reading all numbers is as fast; the default.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -473,13 +473,13 @@ pub trait Backend: std::fmt::Debug {
         Ok(None)
     }
 
-    /// The numbers of `x`, row after row, on the host.
+    /// Copies the numbers of `x` to the host, row after row.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn to_host(&mut self, x: &Self::Array) -> Result<Vec<f32>>;
 
-    /// The same, to be worked on: where they lie, if that is the host's memory.
+    /// The numbers of `x` for modification on the host: in place if they are in host memory.
     ///
     /// # Errors
     /// As [`Backend::embed`].
@@ -490,14 +490,14 @@ pub trait Backend: std::fmt::Debug {
     /// T, the number of rows of `x`.
     fn count(&self, x: &Self::Array) -> usize;
 
-    /// The reverse of [`Backend::to_host`]: `numbers` as `rows` rows.
+    /// The inverse of [`Backend::to_host`]: `numbers` as `rows` rows.
     ///
     /// # Errors
     /// As [`Backend::embed`].
     fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Self::Array>;
 }
 
-/// [`Backend::prepare_and_attend`], an op after the other.
+/// Implements [`Backend::prepare_and_attend`] with separate ops.
 fn prepare_by_parts<B: Backend + ?Sized>(
     backend: &mut B,
     heads: Heads<B::Array, B::Vector, B::Angles>,

@@ -1,27 +1,26 @@
-//! What ops take beside activations: weights that belong together, and what is done with them.
+//! Operands of ops besides activations: weights that belong together, and settings.
 
 use std::ops::Range;
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
 
-/// What attends.
+/// The operands of attention.
 #[derive(Debug)]
 pub struct Queries<'a, A, V> {
     /// `[T, H * E]`
     pub q: &'a A,
-    /// `[T, K * E]`; `None` if the step's keys and values are there already.
+    /// `[T, K * E]`; `None` if the step's keys and values are already cached.
     pub k: Option<&'a A>,
-    /// `[T, K * value_width]`; `None` if values are in keys, or there already.
+    /// `[T, K * value_width]`; `None` if values are part of the keys, or already cached.
     pub v: Option<&'a A>,
-    /// An extra score per head, whose share of the softmax goes nowhere.
+    /// An extra score per head, whose share of the softmax is discarded.
     /// `[H]`
     pub sinks: Option<&'a V>,
 }
 
-/// Queries, keys and values as they come from their matrices, and what is done to them before they
-/// meet.
-/// Heads of queries and keys are normed, then rotated, or the other way around.
+/// Queries, keys and values as their matrices produce them, with the preparation before attention.
+/// Heads of queries and keys are normalized, then rotated, or vice versa.
 #[derive(Debug)]
 pub struct Heads<'a, A, V, G> {
     /// `[T, H * E]`
@@ -30,28 +29,28 @@ pub struct Heads<'a, A, V, G> {
     pub k: A,
     /// `[T, K * value_width]`
     pub v: A,
-    /// As of [`Queries`].
+    /// See [`Queries`].
     pub sinks: Option<&'a V>,
-    /// RMS norms of queries and of keys, and what they add: over each head, or over all heads
-    /// together if they are as long.
+    /// RMS norms of queries and of keys with their epsilon: over each head, or over all heads
+    /// together if the weights are that long.
     pub norms: [Option<(&'a V, f32)>; 2],
-    /// Whether heads are rotated first, and then normed.
+    /// Whether heads are rotated before they are normalized.
     pub norms_last: bool,
-    /// Cosines and sines of the step's positions; `None`: nothing is rotated.
+    /// Cosines and sines of the step's positions; `None` = no rotation.
     pub angles: Option<&'a G>,
-    /// Which numbers of a head are rotated together.
+    /// Which numbers of a head rotate together.
     pub pairing: Pairing,
-    /// Multiplies each row's queries in the end; empty = nothing does.
+    /// Factors for each row's queries, applied last; empty = none.
     pub factors: Vec<f32>,
 }
 
-/// The greatest numbers and their indices, the greatest first; `None`: to read all is as good.
+/// The greatest numbers and their indices in descending order; `None` if reading all is as fast.
 pub type TopK = Option<Vec<(f32, u32)>>;
 
-/// Numbers on the host, to be worked on.
+/// Modifiable numbers on the host.
 #[derive(Debug)]
 pub enum HostNumbers<'a> {
-    /// Where they lie.
+    /// The original numbers.
     InPlace(&'a mut [f32]),
     /// A copy.
     Copied(Vec<f32>),
@@ -77,41 +76,41 @@ impl std::ops::DerefMut for HostNumbers<'_> {
     }
 }
 
-/// A part of a stack of equal matrices.
+/// A part of a stack of matrices of equal shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackShape {
-    /// How many matrices.
+    /// Number of matrices.
     pub count: usize,
-    /// Rows of each in the file.
+    /// Rows per matrix in the file.
     pub out: usize,
-    /// Numbers in a row.
+    /// Numbers per row.
     pub width: usize,
-    /// The rows that are meant of each.
+    /// The rows of each matrix that are used.
     pub rows: Range<usize>,
 }
 
 /// The weights of a layer of experts.
 #[derive(Clone, Debug)]
 pub struct ExpertStacks<S, V> {
-    /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
+    /// `[experts, F, D]`; `[experts, 2 F, D]` if each expert's up rows follow its gate rows.
     pub gate: S,
-    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that
-    /// [joins matrices](super::Backend::joins_matrices) gets them.
+    /// `[experts, F, D]`; `None` if they are part of `gate`, for a backend that
+    /// [joins matrices](super::Backend::joins_matrices).
     pub up: Option<S>,
     /// `[experts, D, F]`
     pub down: S,
-    /// `[experts, F]`, or as `gate` with up's.
+    /// `[experts, F]`, or with up's as in `gate`.
     pub gate_bias: Option<V>,
     /// `[experts, F]`
     pub up_bias: Option<V>,
-    /// `[experts, D]`; inside the weighting.
+    /// `[experts, D]`; added before the weighting.
     pub down_bias: Option<V>,
-    /// The function on the gate.
+    /// The activation of the gate.
     pub activation: Activation,
 }
 
 impl<S, V> ExpertStacks<S, V> {
-    /// The same by reference, as backends take it.
+    /// Borrows the weights, as backends take them.
     pub fn by_ref(&self) -> ExpertStacks<&S, &V> {
         ExpertStacks {
             gate: &self.gate,
@@ -124,7 +123,7 @@ impl<S, V> ExpertStacks<S, V> {
         }
     }
 
-    /// The same through `stack` and `vector`, or their first error.
+    /// Maps all weights with `stack` and `vector`, up to the first error.
     pub(crate) fn try_map<T, U>(
         self,
         stack: impl Fn(S) -> Result<T>,
@@ -142,7 +141,7 @@ impl<S, V> ExpertStacks<S, V> {
     }
 }
 
-/// What the gated delta rule reads.
+/// The activations of the gated delta rule.
 #[derive(Debug)]
 pub struct DeltaInput<'a, A> {
     /// Before the convolution.
@@ -171,18 +170,18 @@ pub struct DeltaWeights<V> {
 }
 
 impl<V> DeltaWeights<V> {
-    /// The same by reference, as backends take it.
+    /// Borrows the weights, as backends take them.
     pub fn by_ref(&self) -> DeltaWeights<&V> {
         DeltaWeights { conv: &self.conv, a: &self.a, dt: &self.dt }
     }
 
-    /// The same through `vector`, or its first error.
+    /// Maps all weights with `vector`, up to the first error.
     pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<DeltaWeights<U>> {
         Ok(DeltaWeights { conv: vector(self.conv)?, a: vector(self.a)?, dt: vector(self.dt)? })
     }
 }
 
-/// What the scan of Mamba-2 reads.
+/// The activations of Mamba-2's scan.
 #[derive(Debug)]
 pub struct ScanInput<'a, A> {
     /// Inputs, B and C, before the convolution.
@@ -193,19 +192,19 @@ pub struct ScanInput<'a, A> {
     pub dt: &'a A,
 }
 
-/// The weights of the scan of Mamba-2.
+/// The weights of Mamba-2's scan.
 #[derive(Clone, Debug)]
 pub struct ScanWeights<V> {
     /// The convolution; the last tap is the current row's.
     /// `[channels, kernel]`
     pub conv: V,
-    /// Added to what is convolved.
+    /// Added to the convolution's result.
     /// `[channels]`
     pub conv_bias: Option<V>,
     /// Multiplies the step in the decay's exponent; not above 0.
     /// `[heads]`
     pub a: V,
-    /// Multiplies the input that goes past the state.
+    /// Multiplies the input that bypasses the state.
     /// `[heads]`
     pub d: V,
     /// Added to `dt`.
@@ -214,13 +213,13 @@ pub struct ScanWeights<V> {
 }
 
 impl<V> ScanWeights<V> {
-    /// The same by reference, as backends take it.
+    /// Borrows the weights, as backends take them.
     pub fn by_ref(&self) -> ScanWeights<&V> {
         let ScanWeights { conv, conv_bias, a, d, dt_bias } = self;
         ScanWeights { conv, conv_bias: conv_bias.as_ref(), a, d, dt_bias }
     }
 
-    /// The same through `vector`, or its first error.
+    /// Maps all weights with `vector`, up to the first error.
     pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<ScanWeights<U>> {
         Ok(ScanWeights {
             conv: vector(self.conv)?,
@@ -232,7 +231,7 @@ impl<V> ScanWeights<V> {
     }
 }
 
-/// `f` of each, or the first error.
+/// Maps each element with `f`, up to the first error.
 pub(crate) fn try_map<T, U, const N: usize>(
     items: [T; N],
     mut f: impl FnMut(T) -> Result<U>,

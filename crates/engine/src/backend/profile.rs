@@ -1,4 +1,4 @@
-//! What each op of the native backend takes, and what the machine does at most.
+//! Measures the cost of each op of the native backend, and the machine's limits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 
 use alara_kernels::{Cpu, Isa, ThreadPool};
 
-/// What one kind of op took.
+/// The cost of one kind of op.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// How often it was done.
+    /// Number of calls.
     pub calls: u64,
-    /// How long, in all.
+    /// Total time.
     pub time: Duration,
-    /// Bytes of weights, keys, values and state that it had to read and write; activations don't
-    /// count.
+    /// Bytes of weights, keys, values and state read and written, without activations.
     pub bytes: u64,
-    /// Multiplications and additions of weights' and activations' integers.
+    /// Integer multiplications and additions of weights and activations.
     pub operations: u64,
 }
 
@@ -29,39 +28,39 @@ impl std::ops::AddAssign for Spent {
     }
 }
 
-/// What the machine does at most with `threads` threads and `isa`: bytes read and operations on
-/// 8-bit integers, each a second.
+/// The peak rates of the machine with `threads` threads and `isa`: bytes read and operations on
+/// 8-bit integers, each per second.
 /// Takes about a second and 256 MiB.
 pub fn limits(threads: usize, isa: Isa) -> (f64, f64) {
     let cpu = Cpu::new(isa, ThreadPool::new(threads));
     (alara_kernels::read_bandwidth(&cpu), alara_kernels::integer_peak(&cpu))
 }
 
-/// What each op took, by name.
+/// The cost of each op by name.
 /// Clones share one record.
 #[derive(Clone, Debug, Default)]
 pub struct Profile(Arc<Mutex<BTreeMap<String, Spent>>>);
 
 impl Profile {
-    /// What was spent since this was last asked, by op.
+    /// The cost since the last call, by op.
     pub fn take(&self) -> BTreeMap<String, Spent> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The clock of one op, which stops when this is dropped; `None` without a profile.
+/// Times one op until dropped; `None` without a profile.
 #[derive(Debug)]
 pub(super) struct Timer(Option<(Profile, String, Spent, Instant)>);
 
 impl Timer {
-    /// Starts the clock of an op called `name`.
+    /// Starts timing an op called `name`.
     pub fn start(profile: Option<&Profile>, name: &str) -> Self {
         let spent = Spent { calls: 1, ..Spent::default() };
         Timer(profile.map(|profile| (profile.clone(), name.to_owned(), spent, Instant::now())))
     }
 
-    /// The same with the cost of the op: the format of the weights that it reads, or nothing, the
-    /// bytes that it reads and writes, and its operations.
+    /// Returns the timer with the op's cost: the format of the weights that it reads, or empty, the
+    /// bytes that it reads and writes, and its number of operations.
     pub fn with(mut self, cost: impl FnOnce() -> (String, usize, usize)) -> Self {
         if let Some((_, name, spent, _)) = &mut self.0 {
             let (format, bytes, operations) = cost();

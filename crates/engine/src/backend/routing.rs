@@ -1,4 +1,4 @@
-//! Which experts a row uses, decided on the host.
+//! Chooses the experts of each row, on the host.
 
 use std::cmp::Ordering;
 
@@ -6,69 +6,69 @@ use super::try_map;
 use crate::Result;
 use crate::architecture::{Router, Score};
 
-/// How experts are chosen and weighed.
+/// How experts are chosen and weighted.
 #[derive(Clone, Debug)]
 pub struct Routing<V> {
-    /// Experts there are.
+    /// Number of experts.
     pub count: usize,
-    /// Experts that a row uses; not more.
+    /// Number of experts per row, at most `count`.
     pub used: usize,
-    /// What makes scores of logits, and weights of scores.
+    /// Converts logits to scores, and scores to weights.
     pub router: Router,
-    /// The groups of which experts are taken; `None`: they are not in groups.
+    /// The groups from which experts are chosen; `None` if they aren't grouped.
     pub groups: Option<Groups>,
-    /// Added to the scores for the choice, not to the weights.
+    /// Added to the scores for the choice, but not to the weights.
     /// `[count]`
     pub bias: Option<V>,
     /// Multiplies the weights.
     pub scale: f32,
-    /// Multiply the weights too, each that of its expert.
+    /// Further factors of the weights, one per expert.
     /// `[count]`
     pub scales: Option<V>,
 }
 
-/// Experts in equal groups, neighbours together: a row uses those of its best groups only.
-/// A group is as good as its two best experts together.
+/// Experts in equal groups of neighbors: a row only uses experts of its best groups.
+/// A group's score is the sum of its two best experts.
 /// Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2412.19437>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
-    /// How many groups there are; they divide the experts.
+    /// Number of groups; divides the number of experts.
     pub count: usize,
-    /// How many of them a row uses; they have as many experts as it uses, or more.
+    /// Number of groups per row; together they have at least as many experts as a row uses.
     pub used: usize,
 }
 
-/// Which experts a step's rows use.
+/// The experts that a step's rows use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoutedExperts {
     /// Experts per row.
     pub used: usize,
     /// `[T, used]`
     pub experts: Vec<u32>,
-    /// What multiplies each expert's result.
+    /// Factors of the experts' results.
     /// `[T, used]`
     pub weights: Vec<f32>,
-    /// Whether they multiply what goes into the expert instead.
+    /// Whether the weights multiply the expert's input instead.
     pub weigh_input: bool,
 }
 
 impl<V> Routing<V> {
-    /// The same by reference, as backends take it.
+    /// Borrows the routing, as backends take it.
     pub fn by_ref(&self) -> Routing<&V> {
         let Routing { count, used, router, groups, ref bias, scale, ref scales } = *self;
         Routing { count, used, router, groups, bias: bias.as_ref(), scale, scales: scales.as_ref() }
     }
 
-    /// The same through `vector`, or its first error.
+    /// Maps all vectors with `vector`, up to the first error.
     pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<Routing<U>> {
         let Routing { count, used, router, groups, bias, scale, scales } = self;
         let [bias, scales] = try_map([bias, scales], |it| it.map(&vector).transpose())?;
         Ok(Routing { count, used, router, groups, bias, scale, scales })
     }
 
-    /// Who is chosen by `logits: [T, count]`, with the numbers of the bias and of the scales, or
-    /// none.
-    /// Of equal scores the expert with the lower number is chosen.
+    /// Chooses experts by `logits: [T, count]`, with the numbers of the bias and of the scales,
+    /// which may be empty.
+    /// Of equal scores, the lower-numbered expert is chosen.
     pub fn route(&self, logits: &[f32], bias: &[f32], scales: &[f32]) -> RoutedExperts {
         let weigh_input = self.router.weigh_input;
         let mut routes = RoutedExperts { used: self.used, weigh_input, ..RoutedExperts::default() };
@@ -106,7 +106,7 @@ impl<V> Routing<V> {
             routes.experts.extend_from_slice(chosen);
             let weights = &mut routes.weights[start..];
             if self.router.normalise {
-                // The smallest normal f16, as the reference bounds the sum.
+                // The smallest normal f16; the reference has the same lower bound for the sum.
                 let sum = weights.iter().sum::<f32>().max(6.103_515_6e-5);
                 weights.iter_mut().for_each(|weight| *weight /= sum);
             }
@@ -120,8 +120,8 @@ impl<V> Routing<V> {
 }
 
 impl Groups {
-    /// Leaves those of the best groups in `experts`, which are all in ascending order; they stay in
-    /// it.
+    /// Keeps the experts of the best groups in `experts`, which are in ascending order; preserves
+    /// the order.
     fn keep_best(self, experts: &mut Vec<u32>, rank: impl Fn(u32) -> f32) {
         let size = experts.len() / self.count;
         let score = |group: &[u32]| {
@@ -143,7 +143,7 @@ impl Groups {
     }
 }
 
-/// Which comes first: the greater by `rank`, then the lower number.
+/// Orders descending by `rank`, then ascending by number.
 fn first(rank: impl Fn(u32) -> f32, a: u32, b: u32) -> Ordering {
     rank(b).total_cmp(&rank(a)).then(a.cmp(&b))
 }
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn only_the_best_groups_count() {
-        // Of pairs the second is the best together, then the last; the best expert of all is in
-        // neither.
+        // With groups of two, the second group has the best sum, then the last; the overall best
+        // expert is in neither.
         let logits = [5.0, -9.0, 3.0, 2.5, 0.0, 1.0, 2.0, 2.4];
         let router = Router { score: Score::SoftmaxOfChosen, ..Router::default() };
         let routes = |groups, bias: &[f32]| {
@@ -209,10 +209,10 @@ mod tests {
         };
         assert_eq!(routes(None, &[]), [0, 2, 3]);
         assert_eq!(routes(Some(Groups { count: 4, used: 2 }), &[]), [2, 3, 7]);
-        // A bias chooses groups too.
+        // A bias affects the choice of groups as well.
         let bias = [0.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0, 0.0];
         assert_eq!(routes(Some(Groups { count: 4, used: 2 }), &bias), [5, 2, 3]);
-        // All groups are as none.
+        // Using all groups equals using none.
         assert_eq!(routes(Some(Groups { count: 4, used: 4 }), &[]), [0, 2, 3]);
     }
 

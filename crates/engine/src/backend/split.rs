@@ -1,10 +1,10 @@
-//! Two backends as one: the last blocks of a model, and what gives the logits, on a device; the
-//! rest on the host.
+//! Combines two backends: the last blocks of a model and the output run on a device, the rest on
+//! the host.
 //!
-//! An op runs where its weights are, or what it caches.
-//! Activations that lie on the other side are carried over: where the blocks on the host end, and
-//! where logits are read.
-//! The table of embeddings stays on the host, which looks up a row as fast as a device.
+//! An op runs on the side of its weights or its cache.
+//! Activations on the other side are transferred: after the last block on the host, and where
+//! logits are read.
+//! The embedding table stays on the host, which looks up a row as fast as a device.
 
 mod side;
 
@@ -24,26 +24,27 @@ use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
 
-/// Computes with `D` from block number `first` on, with `H` before.
+/// Computes blocks from number `first` on with `D`, earlier ones with `H`.
 #[derive(Debug)]
 pub struct Split<D, H> {
     device: D,
     host: H,
     /// The first block on the device.
     first: usize,
-    /// Whether the part that is being loaded goes there.
+    /// Whether the section being loaded belongs to the device.
     on_device: Cell<bool>,
 }
 
 impl<D: Backend, H: Backend> Split<D, H> {
-    /// Blocks from number `first` on, and the output, are the device's; all before is the host's.
+    /// Assigns blocks from number `first` on and the output to the device, everything before to the
+    /// host.
     pub fn new(device: D, host: H, first: usize) -> Self {
         Split { device, host, first, on_device: Cell::new(false) }
     }
 }
 
-/// Runs `$op` on the side where `$by` lies, which is called `$it` there.
-/// The functions of that side, `side::device` or `side::host`, are called `$here`.
+/// Runs `$op` on the side of `$by`, which is bound to `$it` there.
+/// The functions of that side, `side::device` or `side::host`, are bound to `$here`.
 macro_rules! on {
     ($by:expr, |$here:ident, $it:pat_param| $op:expr) => {
         match $by {
@@ -59,8 +60,8 @@ macro_rules! on {
     };
 }
 
-/// The same for an op that gives an array; the arrays in brackets are carried to that side first,
-/// by reference or whole.
+/// Like `on!`, for an op that returns an array; transfers the arrays in brackets to that side
+/// first, by reference or by value.
 macro_rules! at {
     ($self:ident, $by:expr, [$($x:ident),*], [$($own:ident),*], |$backend:ident, $it:pat_param| $op:expr) => {
         on!($by, |here, $it| {
@@ -72,7 +73,7 @@ macro_rules! at {
     };
 }
 
-/// Takes something to the side of the part that is being loaded.
+/// Loads something on the side of the current section.
 macro_rules! load {
     ($self:ident, |$backend:ident, $wrap:ident| $op:expr) => {
         match $self.on_device.get() {
@@ -95,7 +96,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
     type Matrix = Side<D::Matrix, H::Matrix>;
     type Stack = Side<D::Stack, H::Stack>;
     type Vector = Side<D::Vector, H::Vector>;
-    /// On both sides: blocks of either rotate.
+    /// Present on both sides, since blocks of both rotate.
     type Angles = (D::Angles, H::Angles);
     type Kv = Side<D::Kv, H::Kv>;
     type Recurrent = Side<D::Recurrent, H::Recurrent>;
@@ -219,7 +220,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         at!(self, bias, [], [x], |backend, bias| backend.bias(x, bias))
     }
 
-    /// On the side of `y`, which a block has just computed.
+    /// Runs on the side of `y`, which a block has just computed.
     fn add(&mut self, x: Self::Array, y: &Self::Array) -> Result<Self::Array> {
         at!(self, y, [], [x], |backend, y| backend.add(x, y))
     }
@@ -418,7 +419,7 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         }
     }
 
-    /// To the host: what an op needs elsewhere is carried on.
+    /// Uploads to the host; ops on the device transfer it when needed.
     fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Self::Array> {
         self.host.upload(numbers, rows).map(Side::Host)
     }

@@ -1,23 +1,23 @@
-//! A step: which tokens of which sequences one forward pass computes, and where their cache lies.
+//! A step: the tokens and sequences of one forward pass, and the location of their caches.
 
 use alara_kernels::{DeltaShape, ScanShape};
 
 use crate::cache::SlotId;
 
-/// How keys and values are stored.
+/// The number format of keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvType {
-    /// Four bytes a number, exact.
+    /// Four bytes per number, exact.
     F32,
-    /// Two bytes a number.
+    /// Two bytes per number.
     #[default]
     F16,
-    /// Blocks of 32 numbers of one byte with an f16 scale.
+    /// Blocks of 32 one-byte numbers with an f16 scale.
     Q8_0,
 }
 
 impl KvType {
-    /// Bytes that `numbers` take; a whole number of 32-number blocks for [`KvType::Q8_0`].
+    /// Bytes of `numbers` numbers; for [`KvType::Q8_0`] a multiple of 32.
     pub fn bytes(self, numbers: usize) -> usize {
         match self {
             KvType::F32 => 4 * numbers,
@@ -41,12 +41,12 @@ impl std::str::FromStr for KvType {
 }
 
 /// The recurrent state of a layer: the last rows before a convolution, and matrices.
-/// It has one size however long the sequence is, and is all zeros at its beginning.
+/// Its size doesn't depend on the sequence's length, and it begins as all zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateShape {
-    /// Rows, and numbers of each.
+    /// Number of rows, and numbers per row.
     pub history: [usize; 2],
-    /// How many matrices, and rows and columns of each; zeros where a layer has none.
+    /// Number of matrices, and rows and columns of each; zeros for a layer without matrices.
     pub matrices: [usize; 3],
 }
 
@@ -62,7 +62,7 @@ impl StateShape {
         4 * (history + matrices)
     }
 
-    /// Of a layer that convolves `channels` by `kernel` taps, and has no other state.
+    /// The state of a layer that only convolves `channels` with `kernel` taps.
     pub fn convolved(kernel: usize, channels: usize) -> Self {
         StateShape { history: [kernel - 1, channels], matrices: [0; 3] }
     }
@@ -82,39 +82,39 @@ impl From<&ScanShape> for StateShape {
     }
 }
 
-/// A section of a model, as it is loaded: what it begins with, its blocks, what it ends with.
+/// A section of a model in loading order: input, blocks, output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// The table of embeddings.
+    /// The embedding table.
     Input,
     /// A block, by its number.
     Block(usize),
-    /// The last norm and the matrix that gives logits.
+    /// The last norm and the output matrix.
     Output,
 }
 
-/// One sequence's share of a step.
+/// One sequence's part of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// How many of the step's rows are this sequence's; they follow the previous span's.
+    /// Number of the step's rows that belong to this sequence; they follow the previous span's.
     pub rows: usize,
-    /// How many tokens of the sequence the cache holds already: the position of the first row.
+    /// Number of the sequence's tokens already in the cache: the position of the first row.
     pub past: usize,
-    /// The block table: numbers of the blocks that hold the sequence's tokens, in order, and will
-    /// hold the new rows.
+    /// The block table: numbers of the blocks that hold the sequence's tokens, in order, including
+    /// the new rows.
     pub blocks: Vec<u32>,
-    /// The same for windowed layers; those wholly before the window may name any block.
+    /// The block table for windowed layers; entries entirely before the window may name any block.
     pub windowed: Vec<u32>,
-    /// Where the sequence's recurrent state lies.
-    /// It counts as zero while `past` is 0.
+    /// The slot of the sequence's recurrent state.
+    /// It is treated as zero while `past` is 0.
     pub slot: SlotId,
-    /// After how many of its rows, ascending, the recurrent state is copied to which other slot
-    /// too.
+    /// Where to save the recurrent state: after how many of the span's rows, ascending, and to
+    /// which slot.
     pub saves: Vec<(usize, SlotId)>,
 }
 
 impl Span {
-    /// Its rows in segments that end where state is saved: how many, and the slot that gets it.
+    /// Splits the rows into segments that end where state is saved: number of rows, and the slot.
     pub fn segments(&self) -> impl Iterator<Item = (usize, Option<SlotId>)> + '_ {
         let ends = self.saves.iter().map(|(rows, slot)| (*rows, Some(*slot))).chain([(self.rows, None)]);
         let mut before = 0;
@@ -128,13 +128,13 @@ impl Span {
     }
 }
 
-/// What one forward pass computes: T tokens of S sequences, each at its own positions.
+/// The work of one forward pass: T tokens of S sequences, each at its own positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The tokens.
     /// `[T]`
     pub tokens: Vec<u32>,
-    /// The sequences; their rows sum to T.
+    /// The sequences; their rows add up to T.
     pub spans: Vec<Span>,
     /// The rows whose logits are wanted, ascending.
     pub outputs: Vec<usize>,

@@ -1,19 +1,18 @@
-//! How many threads compute unless the caller says otherwise.
+//! The default number of threads.
 
 #[cfg(target_os = "linux")]
 use std::collections::BTreeSet;
 use std::thread::available_parallelism;
 
-/// Fewer cores than this don't keep the memory busy by a thread each.
+/// With fewer cores than this, one thread per core doesn't saturate the memory bandwidth.
 #[cfg(target_os = "linux")]
 const FEW: usize = 4;
 
-/// Threads that compute unless the caller says otherwise: one for each core that this process may
-/// use.
-/// Fast cores and efficient ones count alike, because a thread takes its next task whenever it is
-/// done with the last.
-/// The second thread of a core would take turns with the first one's arithmetic, so both are used
-/// only where there are few cores.
+/// The default number of threads: one for each core that this process may use.
+/// Fast and efficient cores count alike, because a thread takes its next task whenever it finishes
+/// the previous one.
+/// The second thread of a core competes for the first one's arithmetic units, so both are used only
+/// on machines with few cores.
 pub fn default_threads() -> usize {
     let cpus = available_parallelism().map_or(1, std::num::NonZero::get);
     #[cfg(target_os = "linux")]
@@ -23,19 +22,20 @@ pub fn default_threads() -> usize {
     cpus
 }
 
-/// `cpus` are those that run at once by any quota.
+/// `cpus` is the number of CPUs that may run at once, according to any quota.
 #[cfg(target_os = "linux")]
 fn sensible(cpus: usize, cores: usize) -> usize {
     if cores < FEW { cpus } else { cpus.min(cores) }
 }
 
-/// The cores among the CPUs that this process may use; `None` where the system doesn't tell.
+/// The number of cores of the CPUs that this process may use; `None` if the system doesn't report
+/// it.
 #[cfg(target_os = "linux")]
 fn cores() -> Option<usize> {
     use nix::sched::{CpuSet, sched_getaffinity};
     let allowed = sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok()?;
     let cpus = (0..CpuSet::count()).filter(|&cpu| allowed.is_set(cpu).unwrap_or(false));
-    // CPUs of a core have the same list of siblings.
+    // CPUs of the same core have the same list of siblings.
     let siblings = cpus.map(|cpu| {
         std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
     });

@@ -1,41 +1,41 @@
-//! Refcounted blocks of tokens, and the block tables of sequences.
+//! Reference-counted blocks of tokens, and the block tables of sequences.
 
-/// Names a block.
+/// The id of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// How many KV blocks there are, and their size.
+/// Number and size of KV blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of blocks.
     pub blocks: usize,
-    /// Tokens a block holds.
+    /// Tokens per block.
     pub block_tokens: usize,
 }
 
-/// The blocks and how many hold each of them.
+/// The blocks and their reference counts.
 ///
-/// Appending after all that is written in a block disturbs none of its holders, so a block is
-/// copied only if another holder has appended to it.
+/// Appending after the last written token of a block disturbs none of its holders, so a block is
+/// only copied if another holder has appended to it.
 #[derive(Debug)]
 pub struct Blocks {
     layout: Layout,
     holders: Vec<u32>,
-    /// Tokens of each block that are written or about to be.
+    /// For each block, the number of tokens written or reserved.
     written: Vec<u32>,
     free: Vec<BlockId>,
 }
 
 impl Blocks {
-    /// All blocks free.
+    /// Creates the blocks, all free.
     pub fn new(layout: Layout) -> Self {
-        // Popped from the end, so that a lone sequence gets ascending neighbours, which backends
-        // read without a copy.
+        // Popped from the end, so that a single sequence gets contiguous ascending blocks, which
+        // backends read without a copy.
         let free = (0..layout.blocks as u32).rev().map(BlockId).collect();
         Blocks { layout, holders: vec![0; layout.blocks], written: vec![0; layout.blocks], free }
     }
 
-    /// How many KV blocks there are, and their size.
+    /// Number and size of KV blocks.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -45,10 +45,10 @@ impl Blocks {
         self.free.len()
     }
 
-    /// Reserves blocks for `tokens` tokens in `table`, which are about to be written; a tail to
-    /// which another holder has appended is copied.
-    /// Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the
-    /// blocks run out.
+    /// Reserves blocks in `table` for `tokens` tokens about to be written; copies a tail to which
+    /// another holder has appended.
+    /// Returns the copies that the backend must do, `(from, to)`; or `None`, without changes, if
+    /// there aren't enough blocks.
     pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
         let size = self.layout.block_tokens;
         let (missing, shared_tail) = self.missing_blocks(table, tokens);
@@ -80,7 +80,8 @@ impl Blocks {
         missing + usize::from(shared_tail) <= self.free.len()
     }
 
-    /// Blocks that `table` lacks to hold `tokens` tokens, and whether its tail must be copied.
+    /// The number of blocks that `table` lacks for `tokens` tokens, and whether its tail must be
+    /// copied.
     fn missing_blocks(&self, table: &BlockTable, tokens: usize) -> (usize, bool) {
         let size = self.layout.block_tokens;
         let shared_tail = match table.blocks.get(table.len / size) {
@@ -92,8 +93,7 @@ impl Blocks {
         (tokens.div_ceil(size).saturating_sub(table.blocks.len()), shared_tail)
     }
 
-    /// Drops the blocks of `table` that lie wholly before token `before`, which it must have
-    /// written.
+    /// Drops the blocks of `table` entirely before token `before`, which must be written.
     pub fn forget(&mut self, table: &mut BlockTable, before: usize) {
         let end = before.min(table.len) / self.layout.block_tokens;
         for at in table.forgotten..end {
@@ -102,8 +102,8 @@ impl Blocks {
         table.forgotten = table.forgotten.max(end);
     }
 
-    /// Takes back all but the first `tokens` tokens of `table`, of those that it wrote since it
-    /// last reserved: nobody else has seen them.
+    /// Truncates `table` to `tokens` tokens, dropping only tokens that it wrote since it last
+    /// reserved, so that no other holder has seen them.
     pub fn cut(&mut self, table: &mut BlockTable, tokens: usize) {
         let size = self.layout.block_tokens;
         self.drop_all(&table.blocks.split_off(tokens.div_ceil(size)));
@@ -113,12 +113,12 @@ impl Blocks {
         table.len = tokens;
     }
 
-    /// The first token of `table` whose block was not forgotten.
+    /// The first token of `table` whose block wasn't dropped.
     pub fn first(&self, table: &BlockTable) -> usize {
         table.forgotten * self.layout.block_tokens
     }
 
-    /// Another holder of the first `tokens` tokens of `table`.
+    /// Adds a holder of the first `tokens` tokens of `table`.
     pub fn share(&mut self, table: &BlockTable, tokens: usize) -> BlockTable {
         let tokens = tokens.min(table.len);
         let blocks = table.blocks[..tokens.div_ceil(self.layout.block_tokens)].to_vec();
@@ -129,29 +129,28 @@ impl Blocks {
         BlockTable { blocks, forgotten, len: tokens }
     }
 
-    /// A holder of `blocks`, in which `tokens` tokens are written.
+    /// Creates a holder of `blocks`, which contain `tokens` tokens.
     pub fn table(&mut self, blocks: Vec<BlockId>, tokens: usize) -> BlockTable {
         self.hold(&blocks);
         BlockTable { blocks, forgotten: 0, len: tokens }
     }
 
-    /// One holder more of each of `blocks`.
+    /// Adds a holder to each of `blocks`.
     pub fn hold(&mut self, blocks: &[BlockId]) {
         for block in blocks {
             self.holders[block.0 as usize] += 1;
         }
     }
 
-    /// One holder less of each of `blocks`.
+    /// Removes a holder from each of `blocks`.
     pub fn drop_all(&mut self, blocks: &[BlockId]) {
-        // From the end, so that the first block is the next to be taken and neighbours stay
-        // neighbours.
+        // In reverse, so that the first block is taken next and contiguous blocks stay contiguous.
         for &block in blocks.iter().rev() {
             self.drop_one(block);
         }
     }
 
-    /// How many hold `block`.
+    /// The number of holders of `block`.
     pub fn holders(&self, block: BlockId) -> u32 {
         self.holders[block.0 as usize]
     }
@@ -177,28 +176,28 @@ impl Blocks {
 }
 
 /// The blocks of one sequence.
-/// Made and released by [`Blocks`] only, which counts.
+/// Created and released only by [`Blocks`], which counts references.
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockId>,
-    /// The first blocks, which are no longer this table's.
+    /// Number of leading blocks that this table no longer holds.
     forgotten: usize,
     len: usize,
 }
 
 impl BlockTable {
-    /// The blocks, in the order of the tokens.
-    /// Those that were forgotten may be others' by now.
+    /// The blocks in token order.
+    /// Dropped blocks may belong to other tables.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
 
-    /// How many tokens are written.
+    /// Number of written tokens.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Says that `tokens` more are written, for which blocks must have been reserved.
+    /// Records `tokens` more written tokens, for which blocks must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.len += tokens;
     }
@@ -231,9 +230,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model in which each sequence is a list of its own tokens.
-        /// After any operations no token of a sequence has been overwritten by another's, and
-        /// nothing leaks.
+        /// Compares with a model in which each sequence is a list of its own tokens.
+        /// After any operations no token of a sequence was overwritten by another sequence, and
+        /// nothing has leaked.
         #[test]
         fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..5u8, 0..6usize, 1..9usize), 1..80)) {
             let layout = Layout { blocks: 12, block_tokens: 4 };
@@ -275,7 +274,7 @@ mod tests {
                                 table.advance(1);
                                 next += 1;
                             }
-                            // Taken back, all or some.
+                            // Truncated, fully or partly.
                             let stay = which % (amount + 1);
                             for at in tokens.len()..tokens.len() + stay {
                                 tokens.push(memory[table.blocks()[at / 4].0 as usize * 4 + at % 4]);

@@ -1,18 +1,17 @@
-//! What is evicted when memory runs out: what saves the least time per byte and was not used for
-//! long.
+//! Chooses what to evict when memory runs out: the part that saves the least time per byte and was
+//! not used for long.
 
 use super::Cache;
 use super::tree::{Node, NodeId, Tree};
 
-/// Position at which attending to what is before a token takes about as long as all else.
-/// An estimate: for common shapes it lies between two and eight thousand.
+/// Position at which attending to all previous tokens takes about as long as the rest of the model.
+/// An estimate: between two and eight thousand for common shapes.
 const ATTENTION_EQUALS: f64 = 4096.0;
 
-/// Share of the blocks, and of the snapshots, that static text may hold without being asked for: a
-/// quarter.
+/// Share of the blocks, and of the snapshots, that unused static text may occupy: a quarter.
 const PINNED_SHARE: usize = 4;
 
-/// What computing tokens `start..end` takes, in units of the first token.
+/// The cost of computing tokens `start..end`, in units of the first token.
 fn cost(start: usize, end: usize) -> f64 {
     let (start, end) = (start as f64, end as f64);
     (end - start) * (1.0 + (start + end) / 2.0 / ATTENTION_EQUALS)
@@ -23,9 +22,9 @@ impl Tree {
         1.0 / (self.clock.saturating_sub(used) + 1) as f64
     }
 
-    /// The node whose keys and values are evicted next: nothing that is cached follows it, and some
-    /// of its blocks get free.
-    /// If there is none, one that stands before such a node.
+    /// The node whose keys and values to evict next: a leaf of the cached tree whose eviction frees
+    /// blocks.
+    /// If there is none, a node before such a leaf.
     pub fn node_to_evict(&self, cache: &Cache) -> Option<NodeId> {
         let last =
             |node: &Node| node.is_cached() && !node.children.iter().any(|&id| self.node(id).is_cached());
@@ -34,7 +33,7 @@ impl Tree {
             self.nodes().filter(|(_, node)| node.pinned).map(|(_, node)| blocks_held(node)).sum();
         let protect = pinned <= cache.layout().blocks / PINNED_SHARE;
         let worth = |node: &Node, blocks: usize| match cache.has_state() && node.snapshot.is_none() {
-            // Nobody can go on from there.
+            // No prompt can continue from there.
             true => 0.0,
             false => cost(node.start, node.end()) / blocks as f64 * self.recency(node.used),
         };
@@ -42,8 +41,9 @@ impl Tree {
             let blocks = blocks_held(node);
             (blocks > 0).then(|| ((protect && node.pinned, worth(node, blocks)), id))
         });
-        // Two that diverged within a block have a copy of it each, and their parent holds only one:
-        // it may get free though running sequences hold all of what follows the parent.
+        // Two nodes that diverged within a block each have a copy of it, while their parent holds
+        // only one:
+        // it may become free although running sequences hold everything after the parent.
         let follows_some = |node: &Node| {
             std::iter::successors(node.parent, |&id| self.node(id).parent)
                 .any(|id| blocks_held(self.node(id)) > 0)
@@ -52,7 +52,7 @@ impl Tree {
         least(candidates).or_else(|| in_the_way().map(|(id, _)| id))
     }
 
-    /// Blocks that only `node`, and what comes before it in the same block, holds.
+    /// Number of blocks held only by `node` and by its predecessors in the same block.
     fn blocks_of_its_own(&self, cache: &Cache, node: &Node) -> usize {
         let Some([first, rest @ ..]) = node.blocks.as_deref() else { return 0 };
         let size = cache.layout().block_tokens;
@@ -68,7 +68,7 @@ impl Tree {
             + rest.iter().filter(|block| cache.holders(**block) == 1).count()
     }
 
-    /// The node whose snapshot is evicted next, but not that of `except`.
+    /// The node whose snapshot to evict next, other than `except`.
     pub fn snapshot_to_evict(&self, except: Option<NodeId>) -> Option<NodeId> {
         let all = || self.nodes().filter(|(_, node)| node.snapshot.is_some());
         let pinned = all().filter(|(_, node)| node.ends_segment).count();
@@ -80,8 +80,8 @@ impl Tree {
         least(candidates)
     }
 
-    /// The end of the last snapshot on the way to `node`, without its own: from there its tokens
-    /// would be computed again.
+    /// The end of the last snapshot on the path to `node`, excluding its own: without its own,
+    /// tokens from there would be recomputed.
     pub fn snapshot_before(&self, node: &Node) -> usize {
         let mut at = node.parent;
         while let Some(id) = at {
@@ -94,8 +94,8 @@ impl Tree {
         0
     }
 
-    /// Forgets tokens of what was evicted, the longest ago first, until there are at most `most` of
-    /// them.
+    /// Drops the token lists of evicted nodes, least recently used first, until at most `most`
+    /// tokens remain.
     pub fn forget_beyond(&mut self, most: usize) {
         let mut evicted: usize =
             self.nodes().filter(|(_, node)| !node.is_cached()).map(|(_, node)| node.tokens.len()).sum();

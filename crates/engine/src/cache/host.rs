@@ -1,15 +1,15 @@
-//! The tier in the host's memory: keys and values of static text that were evicted on a device, in
-//! the form of a file.
-//! It lasts as long as the process does, so nothing in it needs to be checked; the least recently
-//! used text is evicted first.
+//! The host memory tier: keys and values of static text that were evicted from a device, in the
+//! format of cache files.
+//! It lives as long as the process, so its contents need no verification; the least recently used
+//! text is evicted first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A static segment: the layers' cache of its tokens, piece after piece.
+/// A static segment: the layers' cache of its tokens, as a list of pieces.
 #[derive(Debug)]
 pub struct HostSegment {
-    /// Number of tokens before those whose keys and values are here.
+    /// Number of tokens before those cached here.
     pub start: usize,
     /// The pieces.
     pub pieces: Vec<Vec<u8>>,
@@ -22,10 +22,10 @@ impl HostSegment {
     }
 }
 
-/// The tier.
+/// The host memory tier.
 #[derive(Debug, Default)]
 pub struct HostMemory {
-    /// By salt and all tokens up to the segment's end; with when it was last used.
+    /// Segments by salt and all tokens up to their end; each with the time of last use.
     segments: HashMap<(String, Vec<u32>), (u64, Arc<HostSegment>)>,
     bytes: u64,
     limit: u64,
@@ -33,17 +33,17 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// A tier of so many bytes; 0 caches nothing.
+    /// A tier of `limit` bytes; 0 caches nothing.
     pub fn new(limit: u64) -> Self {
         HostMemory { limit, ..HostMemory::default() }
     }
 
-    /// Whether there can never be anything in it.
+    /// Whether the tier caches nothing.
     pub fn is_off(&self) -> bool {
         self.limit == 0
     }
 
-    /// Whether the segment at the end of `tokens` is there.
+    /// Whether the segment at the end of `tokens` is cached.
     pub fn has(&self, salt: &str, tokens: &[u32]) -> bool {
         self.segments.contains_key(&(salt.to_owned(), tokens.to_vec()))
     }
@@ -53,7 +53,7 @@ impl HostMemory {
         self.segments.get(&(salt.to_owned(), tokens.to_vec())).map(|(_, segment)| segment.clone())
     }
 
-    /// Says that a segment was used now.
+    /// Updates a segment's time of last use.
     pub fn touch(&mut self, salt: &str, tokens: &[u32]) {
         self.clock += 1;
         if let Some((used, _)) = self.segments.get_mut(&(salt.to_owned(), tokens.to_vec())) {
@@ -61,8 +61,8 @@ impl HostMemory {
         }
     }
 
-    /// Caches a segment, evicting others.
-    /// One that is larger than the tier is not cached.
+    /// Caches a segment, evicting others if necessary.
+    /// A segment larger than the tier is not cached.
     pub fn put(&mut self, salt: &str, tokens: &[u32], segment: HostSegment) {
         let bytes = segment.bytes();
         if bytes > self.limit {
@@ -100,10 +100,10 @@ mod tests {
         host.touch("", &[1]);
         put(&mut host, 3, 30);
         assert_eq!(cached(&host), [1, 3]);
-        // What is larger than the tier evicts nothing.
+        // A segment larger than the tier evicts nothing.
         put(&mut host, 4, 101);
         assert_eq!(cached(&host), [1, 3]);
-        // The same again is there once.
+        // A segment put twice is stored once.
         put(&mut host, 3, 60);
         assert_eq!((cached(&host), host.bytes), (vec![1, 3], 100));
         assert!(host.get("other", &[1]).is_none(), "tenants share nothing");

@@ -1,6 +1,6 @@
-//! The KV cache: blocks of keys and values, recurrent states, who holds them, and the prefix cache
-//! that a later request can go on from.
-//! Pure bookkeeping; the numbers themselves lie with the backend.
+//! The KV cache: blocks of keys and values, recurrent states, their holders, and the prefix cache
+//! from which later requests can continue.
+//! Pure bookkeeping; the backend has the actual numbers.
 
 mod blocks;
 pub mod disk;

@@ -1,36 +1,36 @@
-//! The prefix cache: what is cached of prompts and answers, and what a new prompt finds of it.
+//! The prefix cache: caches prompts and answers, and looks up prefixes of new prompts.
 //!
 //! A match compares tokens, never hashes; requests with different salts share nothing.
 
 use super::tree::{NodeId, Tree, Walk};
 use super::{BlockId, Cache, OutOfMemory, SlotId, Snapshot, Table};
 
-/// Tokens that a snapshot must save at least: fewer are computed again instead.
+/// Fewest tokens that a snapshot must save: recomputing fewer is cheaper.
 pub const SNAPSHOT_MIN_GAIN: usize = 16;
 
-/// Tokens between snapshots of a long prompt, where there is memory to spare and no boundary says
-/// that others may diverge there.
-/// A prompt that diverges between two of them computes half as many tokens again, on average.
+/// Tokens between snapshots of a long prompt, if memory is available and no boundary marks a likely
+/// point of divergence.
+/// A prompt that diverges between two snapshots recomputes half of this on average.
 pub const SNAPSHOT_EVERY: usize = 512;
 
-/// Cached tokens that [`MissReason::Diverged`] shows.
+/// How many cached tokens [`MissReason::Diverged`] shows.
 const SHOWN: usize = 6;
 
-/// What a sequence asks of the cache.
+/// How a sequence uses the prefix cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
-    /// Prompts share with those of the same salt only.
+    /// Prompts only share cache entries with prompts of the same salt.
     pub salt: String,
-    /// Cache breakpoints: where others may diverge from it, in tokens, ascending: the ends of
-    /// static segments, the start of the turn.
-    /// There a snapshot is taken.
+    /// Cache breakpoints, in tokens, ascending: where other prompts may diverge from it, at the
+    /// ends of static segments and at the start of the turn.
+    /// A snapshot is taken at each.
     pub boundaries: Vec<usize>,
-    /// Tokens of static text that it begins with.
+    /// Number of static tokens at its beginning.
     pub pinned: usize,
 }
 
 impl Prefix {
-    /// One boundary more.
+    /// Adds a boundary.
     pub fn add(&mut self, boundary: usize) {
         if let Err(at) = self.boundaries.binary_search(&boundary) {
             self.boundaries.insert(at, boundary);
@@ -38,53 +38,53 @@ impl Prefix {
     }
 }
 
-/// Why no more of a prompt was found.
+/// Why no more tokens of a prompt were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissReason {
-    /// What is cached goes on otherwise.
+    /// The cached tokens continue differently.
     Diverged {
-        /// Its next tokens.
+        /// The next cached tokens.
         cached: Vec<u32>,
     },
-    /// What follows was evicted.
+    /// The following tokens were evicted.
     Evicted {
-        /// How many tokens.
+        /// Number of evicted tokens.
         tokens: usize,
     },
-    /// What follows is cached, but not the state that it takes to go on from there.
+    /// The following tokens are cached, but not the state needed to continue from them.
     NoState {
-        /// How many tokens.
+        /// Number of cached tokens without state.
         tokens: usize,
     },
 }
 
-/// What the cache has of a prompt.
+/// The cached part of a prompt.
 #[derive(Debug, Default)]
 pub struct Hit {
     path: Vec<NodeId>,
-    /// Tokens that need not be computed.
+    /// Number of tokens that need not be computed.
     pub len: usize,
-    /// Whose snapshot it goes on from.
+    /// The node whose snapshot to continue from.
     snapshot: Option<NodeId>,
-    /// Tokens up to which it is one of the prompts that were seen before.
+    /// Number of tokens shared with any earlier prompt.
     pub seen: usize,
-    /// Why it is no more; `None` if nothing that is cached goes on after it.
+    /// Why no more tokens were found; `None` if no cached prompt continues after them.
     pub stop: Option<MissReason>,
 }
 
-/// Where the cache of a text lies.
+/// The location of a text's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixLocation {
-    /// Blocks of layers that see everything, from the first token on.
+    /// Blocks of full-attention layers, from the first token on.
     pub full: Vec<BlockId>,
-    /// Blocks of windowed layers; only those of the last window are valid.
+    /// Blocks of windowed layers; only those in the last window are valid.
     pub windowed: Vec<BlockId>,
-    /// The recurrent state at its end.
+    /// The recurrent state at the text's end.
     pub slot: Option<SlotId>,
 }
 
-/// The radix tree, as sequences see it.
-/// A hit shares blocks and moves nothing; many can hold one at once.
+/// The prefix cache's interface for sequences, on top of the radix tree.
+/// A hit shares blocks without copying; many sequences can hold the same one.
 #[derive(Debug, Default)]
 pub struct Prefixes {
     tree: Tree,
@@ -112,7 +112,7 @@ impl Prefixes {
         Hit { path, len, snapshot, seen, stop }
     }
 
-    /// The last point of `path`, at most after `cached` tokens, that a snapshot serves.
+    /// The last point of `path`, within the `cached` tokens, with a usable snapshot.
     fn state(&self, cache: &Cache, path: &[NodeId], cached: usize) -> (usize, Option<NodeId>) {
         let ends = path.iter().rev().filter(|id| {
             let node = self.tree.node(**id);
@@ -122,7 +122,7 @@ impl Prefixes {
         if before.0 == cached || cache.recurrent() {
             return before;
         }
-        // A window that was cached further on may still reach back to here.
+        // A window that was cached later in the sequence may still reach back to here.
         let mut open: Vec<NodeId> = path.last().copied().into_iter().collect();
         while let Some(id) = open.pop() {
             let node = self.tree.node(id);
@@ -150,7 +150,7 @@ impl Prefixes {
         Some(rest[..rest.len().min(SHOWN)].to_vec())
     }
 
-    /// A table that holds `hit`, which must be the latest that was found, and the copy of recurrent
+    /// A table that holds `hit`, which must be the latest one found, and the copy of recurrent
     /// state that the backend must do.
     pub fn attach(&mut self, cache: &mut Cache, hit: &Hit) -> (Table, Option<(SlotId, SlotId)>) {
         self.tree.clock += 1;
@@ -173,13 +173,13 @@ impl Prefixes {
             }
             match self.tree.snapshot_to_evict(Some(id)) {
                 Some(other) => self.evict_snapshot(cache, other),
-                // All other slots are those of running sequences.
+                // Running sequences use all other slots.
                 None => return (Table::default(), None),
             }
         }
     }
 
-    /// Learns what a sequence has computed of `tokens`, so that others can share it from now on.
+    /// Registers the computed part of `tokens`, so that other sequences can share it from now on.
     pub fn learn(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: &Table) {
         self.tree.extend(cache, &prefix.salt, tokens, table);
         for &boundary in prefix.boundaries.iter().filter(|boundary| **boundary <= table.len()) {
@@ -193,8 +193,9 @@ impl Prefixes {
         self.tree.forget_beyond(cache.capacity());
     }
 
-    /// Takes a snapshot after the first `at` tokens, of which the latest step computed the last;
-    /// `slot` has its recurrent part.
+    /// Takes a snapshot after the first `at` tokens, the last of which were computed by the latest
+    /// step;
+    /// `slot` contains its recurrent part.
     pub fn insert_snapshot(
         &mut self,
         cache: &mut Cache,
@@ -208,7 +209,7 @@ impl Prefixes {
         self.put(cache, &prefix.salt, &tokens[..at], snapshot);
     }
 
-    /// Caches what a sequence that goes no further has computed of `tokens`.
+    /// Caches the computed part of `tokens` of a finished sequence.
     pub fn insert(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: Table) {
         self.tree.clock += 1;
         self.learn(cache, prefix, tokens, &table);
@@ -220,7 +221,8 @@ impl Prefixes {
         }
     }
 
-    /// Where all lies that going on after `tokens` takes; `None` if any of it is not cached.
+    /// The location of everything needed to continue after `tokens`; `None` if any of it isn't
+    /// cached.
     pub fn locate(&self, cache: &Cache, salt: &str, tokens: &[u32]) -> Option<PrefixLocation> {
         let Walk { path, len } = self.tree.walk(salt, tokens);
         let cached = path.iter().all(|id| self.tree.node(*id).is_cached());
@@ -237,7 +239,7 @@ impl Prefixes {
         Some(PrefixLocation { full, windowed: windowed.to_vec(), slot })
     }
 
-    /// Puts `snapshot` after all of `tokens`, unless there is one.
+    /// Stores `snapshot` after all of `tokens`, unless there is one.
     fn put(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], snapshot: Snapshot) {
         let clock = self.tree.clock;
         let node = self.tree.cut(cache, salt, tokens, tokens.len()).map(|id| self.tree.node_mut(id));
@@ -247,7 +249,8 @@ impl Prefixes {
         }
     }
 
-    /// A slot for a snapshot, if need be an evicted one's; `None` if running sequences have all.
+    /// A slot for a snapshot, evicting another if necessary; `None` if running sequences use them
+    /// all.
     pub fn slot(&mut self, cache: &mut Cache) -> Option<SlotId> {
         loop {
             if let Some(slot) = cache.take_slot() {
@@ -258,7 +261,7 @@ impl Prefixes {
         }
     }
 
-    /// Evicts what is worth least of what holds the memory that ran out; false if there is nothing.
+    /// Evicts the least valuable holder of the exhausted memory; false if there is none.
     pub fn evict(&mut self, cache: &mut Cache, kind: OutOfMemory) -> bool {
         match kind {
             OutOfMemory::Blocks => self.tree.node_to_evict(cache).map(|id| self.tree.evict(cache, id)),
@@ -270,8 +273,8 @@ impl Prefixes {
     }
 
     /// The static text that [`Prefixes::evict`] would evict next: its salt, its tokens from the
-    /// beginning on, and how many of them could be resumed from without it.
-    /// `None` if that is no static text.
+    /// beginning, and how many of them could be continued from without it.
+    /// `None` if the next eviction isn't static text.
     pub fn eviction_candidate(&self, cache: &Cache, kind: OutOfMemory) -> Option<(String, Vec<u32>, usize)> {
         let id = match kind {
             OutOfMemory::Blocks => self.tree.node_to_evict(cache),

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::cache::CacheConfig;
 
-/// A cache of 32-token blocks with its prefixes, and sequences on it that write what the test says
-/// to.
+/// A cache of 32-token blocks with its prefix cache, and sequences that write what the test
+/// specifies.
 struct House {
     cache: Cache,
     prefixes: Prefixes,
@@ -20,19 +20,19 @@ impl House {
         self.prefixes.find(&self.cache, "", prompt, prompt.len())
     }
 
-    /// As far as is cached.
+    /// Attaches the cached part of `prompt`.
     fn attach(&mut self, prompt: &[u32]) -> Table {
         let hit = self.find(prompt);
         self.prefixes.attach(&mut self.cache, &hit).0
     }
 
-    /// A prompt that goes no further than what is cached.
+    /// Uses a prompt that is fully cached.
     fn use_again(&mut self, prompt: &[u32]) {
         let table = self.attach(prompt);
         self.cache.release(table);
     }
 
-    /// Computes all of `tokens`; evicts what must be.
+    /// Computes all of `tokens`, evicting as necessary.
     fn compute(&mut self, tokens: &[u32]) -> Table {
         let mut table = self.attach(tokens);
         while let Err(kind) = self.cache.reserve(&mut table, tokens.len()) {
@@ -60,7 +60,7 @@ fn range(tokens: std::ops::Range<u32>) -> Vec<u32> {
     tokens.collect()
 }
 
-/// `tokens`, then others.
+/// `tokens` followed by `others`.
 fn then(tokens: std::ops::Range<u32>, others: std::ops::Range<u32>) -> Vec<u32> {
     tokens.chain(others).collect()
 }
@@ -71,7 +71,7 @@ fn the_longest_common_prefix_is_shared_wherever_prompts_diverge() {
     house.keep(&range(0..100));
     assert_eq!(house.free(), 12);
     house.keep(&then(0..40, 500..560));
-    // Its first block is the other's; the second is a copy, and two are its own.
+    // Its first block is shared; the second is a copy, and two are its own.
     assert_eq!(house.free(), 9);
     for (prompt, expected) in [
         (range(0..100), 100),
@@ -82,7 +82,7 @@ fn the_longest_common_prefix_is_shared_wherever_prompts_diverge() {
     ] {
         assert_eq!(house.find(&prompt).len, expected, "{prompt:?}");
     }
-    // Many at once; nothing is copied for it.
+    // Many at once, without copies.
     let tables: Vec<Table> = (0..5).map(|_| house.attach(&range(0..100))).collect();
     assert_eq!((house.free(), tables[4].len()), (9, 100));
 }
@@ -119,7 +119,7 @@ fn a_miss_has_its_reason() {
     check(&house, &[7], 0, Some(MissReason::Diverged { cached: range(0..6) }));
     house.keep(&range(1000..1100));
     check(&house, &range(0..90), 0, Some(MissReason::Evicted { tokens: 60 }));
-    // What was evicted is cached again once it is computed again.
+    // Evicted tokens are cached again once they are recomputed.
     house.keep(&range(0..30));
     check(&house, &range(0..90), 30, Some(MissReason::Evicted { tokens: 30 }));
 
@@ -152,7 +152,7 @@ fn snapshots_are_taken_at_boundaries_and_where_prompts_diverged() {
             assert_eq!((hit.len, hit.seen), (expected, common as usize), "{window:?} {recurrent}");
         };
         check(700, 700);
-        // Windows reach back a little, recurrent state does not.
+        // Windows reach back a little, recurrent state doesn't.
         check(690, if recurrent { 650 } else { 690 });
         check(650, 650);
         check(40, 0);
@@ -167,7 +167,7 @@ fn a_snapshot_serves_many() {
     let second = house.attach(&range(0..120));
     assert_eq!((first.len(), second.len()), (100, 100));
     assert_ne!(first.slot(), second.slot());
-    // Running sequences have all slots but that of the snapshot: it stays.
+    // Running sequences use all slots but that of the snapshot, which stays.
     let mut rest = Vec::new();
     while let Some(slot) = house.cache.take_slot() {
         rest.push(slot);
@@ -200,7 +200,7 @@ fn the_least_useful_is_evicted_first() {
     house.keep(&range(1000..1064));
     house.keep(&range(2000..2064));
     house.use_again(&range(0..64));
-    // Static text stays longer than what was used later, within a quarter of the blocks.
+    // Static text stays longer than text used later, within a quarter of the blocks.
     house.keep_as(&Prefix { boundaries: vec![64], pinned: 64, ..Prefix::default() }, &range(3000..3064));
     let kept = |house: &House| [0, 1000, 2000, 3000].map(|start| house.find(&range(start..start + 64)).len);
     assert_eq!(kept(&house), [64; 4]);
@@ -214,7 +214,7 @@ fn the_least_useful_is_evicted_first() {
     assert_eq!((kept(&house), table.len()), ([0; 4], 256), "who runs has precedence");
 }
 
-/// Both have the first token in a copy of their own, and the parent holds that of the second.
+/// Both hold the first token in a copy of their own, and the parent holds that of the second.
 #[test]
 fn a_sequence_gets_all_blocks_though_others_diverged_within_its_first() {
     let mut house = House::new(4, None, false);
@@ -230,7 +230,7 @@ fn a_sequence_gets_all_blocks_though_others_diverged_within_its_first() {
 
 #[test]
 fn what_saves_little_time_for_its_bytes_is_evicted_first() {
-    // Of the same age: 33 tokens in two blocks, and 64 in two.
+    // Equally old: 33 tokens in two blocks, and 64 in two.
     let mut house = House::new(8, None, false);
     house.keep(&range(0..33));
     house.keep(&range(1000..1064));
@@ -240,8 +240,8 @@ fn what_saves_little_time_for_its_bytes_is_evicted_first() {
 }
 
 proptest! {
-    /// Any mixture of prompts, running and finished sequences, boundaries and evictions: what is
-    /// found is what was computed, and nothing leaks.
+    /// For any mix of prompts, running and finished sequences, boundaries and evictions, lookups
+    /// return what was computed, and nothing leaks.
     #[test]
     fn blocks_hold_what_was_written(
         operations in prop::collection::vec((0..7u8, 0..4u32, 1..90usize, 0..90usize), 1..80),
@@ -252,7 +252,7 @@ proptest! {
         let mut cache = Cache::new(&config, recurrent);
         let mut prefixes = Prefixes::default();
         let (full, windowed, slots) = (config.full.blocks, cache.free().1, config.slots);
-        // What lies in each block, and what each slot has seen.
+        // The contents of each block, and the tokens that each slot has processed.
         let mut memory = vec![u32::MAX; full * 32];
         let mut ring = vec![u32::MAX; windowed.max(1) * 32];
         let mut seen = vec![Vec::<u32>::new(); slots];
@@ -260,7 +260,8 @@ proptest! {
         for (operation, kind, len, at) in operations {
             match operation {
                 0..=2 => {
-                    // Prompts of a kind share a beginning, of kinds 0 and 1 the first 20 tokens.
+                    // Prompts of the same kind share a beginning; kinds 0 and 1 share the first 20
+                    // tokens.
                     let tokens: Vec<u32> = (0..len as u32)
                         .map(|i| if i < 20 { 100 * (kind / 2) + i } else if i < 50 { 1000 * kind + i } else { 9000 + at as u32 + i })
                         .collect();

@@ -1,43 +1,43 @@
-//! What one sequence holds of the cache, and the cache as a whole.
+//! The part of the cache that one sequence holds, and the cache as a whole.
 
 use super::{BlockId, BlockTable, Blocks, Layout};
 
-/// Names a slot for one sequence's recurrent state.
+/// The id of a slot for one sequence's recurrent state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotId(pub u32);
 
-/// Tokens a block of the cache holds.
-/// Smaller wastes less on tails, larger needs fewer pieces when it is read.
+/// Tokens per block of the cache.
+/// Smaller blocks waste less on tails, larger ones are read in fewer pieces.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// Tokens before its window that stay cached, so that a turn whose last tokens are rendered
-/// otherwise can still go on from them.
-/// Cost: memory for as many tokens in every windowed layer.
+/// Tokens before a window that stay cached, so that a turn whose last tokens are rendered
+/// differently can still continue from there.
+/// Cost: memory for this many tokens in every windowed layer.
 const WINDOW_SLACK: usize = 256;
 
 /// The capacity of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Of layers that see everything.
+    /// For full-attention layers.
     pub full: Layout,
-    /// Of windowed layers.
+    /// For windowed layers.
     pub windowed: Layout,
-    /// Recurrent states: of running sequences, and of snapshots.
+    /// Slots for recurrent states: of running sequences, and of snapshots.
     pub slots: usize,
-    /// Tokens that a windowed layer sees.
+    /// Window size of windowed layers, in tokens.
     pub window: Option<usize>,
-    /// Sequences that run at once.
+    /// Sequences running at once.
     pub sequences: usize,
-    /// The most tokens of a sequence.
+    /// Most tokens of a sequence.
     pub context: usize,
-    /// Tokens that a step feeds at most.
+    /// Most tokens per step.
     step: usize,
 }
 
 impl CacheConfig {
-    /// Capacity for `tokens` tokens of up to `sequences` running sequences, with up to `step`
-    /// tokens a step.
-    /// Each sequence has a snapshot, and there is one more.
+    /// The capacity for `tokens` tokens of up to `sequences` running sequences, with at most `step`
+    /// tokens per step.
+    /// There is one snapshot per sequence, and one more.
     pub fn new(tokens: usize, sequences: usize, step: usize, window: Option<usize>) -> Self {
         let full = layout(tokens.div_ceil(BLOCK_TOKENS));
         let config =
@@ -45,13 +45,13 @@ impl CacheConfig {
         config.with_snapshots(sequences.saturating_add(1))
     }
 
-    /// The same for sequences of at most `context` tokens each.
+    /// Returns the capacity for sequences of at most `context` tokens each.
     #[must_use]
     pub fn with_context(self, context: usize) -> Self {
         CacheConfig { context: context.min(self.context), ..self }
     }
 
-    /// The same for so many snapshots.
+    /// Returns the capacity with this many snapshots.
     #[must_use]
     pub fn with_snapshots(self, snapshots: usize) -> Self {
         let windowed = self.window.map_or(0, |window| {
@@ -59,7 +59,7 @@ impl CacheConfig {
             let running = seen(self.step).saturating_mul(self.sequences);
             self.full.blocks.min(running.saturating_add(seen(0).saturating_mul(snapshots)))
         });
-        // A running sequence has a second one while draft tokens may be rejected.
+        // A running sequence has a second slot while draft tokens may be rejected.
         let slots = self.sequences.saturating_mul(2).saturating_add(snapshots);
         CacheConfig { windowed: layout(windowed), slots, ..self }
     }
@@ -69,8 +69,8 @@ fn layout(blocks: usize) -> Layout {
     Layout { blocks: blocks.max(1), block_tokens: BLOCK_TOKENS }
 }
 
-/// What one sequence holds.
-/// Made and released by [`Cache`] only, which counts.
+/// The part of the cache that one sequence holds.
+/// Created and released only by [`Cache`], which counts references.
 #[derive(Debug, Default)]
 pub struct Table {
     full: BlockTable,
@@ -79,67 +79,67 @@ pub struct Table {
 }
 
 impl Table {
-    /// How many tokens are computed.
+    /// Number of computed tokens.
     pub fn len(&self) -> usize {
         self.full.len()
     }
 
-    /// Whether nothing is computed.
+    /// Whether no tokens are computed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Blocks of layers that see everything.
+    /// Blocks of full-attention layers.
     pub fn full(&self) -> &[BlockId] {
         self.full.blocks()
     }
 
-    /// Blocks of windowed layers; those before the window may be others' by now.
+    /// Blocks of windowed layers; those before the window may belong to other sequences.
     pub fn windowed(&self) -> &[BlockId] {
         self.windowed.blocks()
     }
 
-    /// Where the recurrent state lies.
+    /// The slot of the recurrent state.
     pub fn slot(&self) -> SlotId {
         self.slot.unwrap_or_default()
     }
 
-    /// Says that `tokens` more are computed, for which blocks must have been reserved.
+    /// Records `tokens` more computed tokens, for which blocks must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.full.advance(tokens);
         self.windowed.advance(tokens);
     }
 }
 
-/// What it takes to go on from one point of a sequence, beside the blocks of layers that see
-/// everything.
-/// That is the last window of windowed layers, shared, and a copy of the recurrent state.
-/// Made and released by [`Cache`] only.
+/// The state needed to continue from a point of a sequence, besides the blocks of full-attention
+/// layers.
+/// It consists of the shared last window of windowed layers, and a copy of the recurrent state.
+/// Created and released only by [`Cache`].
 #[derive(Debug, Default)]
 pub struct Snapshot {
     windowed: BlockTable,
     slot: Option<SlotId>,
 }
 
-/// Which memory of the cache ran out.
+/// The memory of the cache that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfMemory {
-    /// Blocks of layers that see everything.
+    /// Blocks of full-attention layers.
     Blocks,
-    /// Blocks of windowed layers, or slots: what snapshots hold.
+    /// Blocks of windowed layers, or slots: the memory that snapshots hold.
     Snapshots,
 }
 
 /// Copies of blocks that the backend must do, `(from, to)`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Copies {
-    /// In layers that see everything.
+    /// In full-attention layers.
     pub full: Vec<(BlockId, BlockId)>,
     /// In windowed layers.
     pub windowed: Vec<(BlockId, BlockId)>,
 }
 
-/// All blocks and slots, and their holders.
+/// All blocks and slots with their holders.
 #[derive(Debug)]
 pub struct Cache {
     full: Blocks,
@@ -149,8 +149,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Everything free.
-    /// `recurrent`: whether the model has recurrent state.
+    /// Creates the cache, all free.
+    /// `recurrent` is set if the model has recurrent state.
     pub fn new(config: &CacheConfig, recurrent: bool) -> Self {
         Cache {
             full: Blocks::new(config.full),
@@ -159,39 +159,39 @@ impl Cache {
         }
     }
 
-    /// Tokens that fit in all.
+    /// Total capacity in tokens.
     pub fn capacity(&self) -> usize {
         let layout = self.full.layout();
         layout.blocks * layout.block_tokens
     }
 
-    /// Tokens that the blocks with a holder have room for.
+    /// Token capacity of the blocks with a holder.
     pub fn used(&self) -> usize {
         let layout = self.full.layout();
         (layout.blocks - self.full.free()) * layout.block_tokens
     }
 
-    /// The blocks of layers that see everything.
+    /// The block layout of full-attention layers.
     pub fn layout(&self) -> Layout {
         self.full.layout()
     }
 
-    /// Whether going on from a point takes a [`Snapshot`].
+    /// Whether continuing from a point requires a [`Snapshot`].
     pub fn has_state(&self) -> bool {
         self.windowed.is_some() || self.slots.is_some()
     }
 
-    /// Whether there is recurrent state, which is copied.
+    /// Whether the model has recurrent state, which must be copied.
     pub fn recurrent(&self) -> bool {
         self.slots.is_some()
     }
 
-    /// Blocks of layers that see everything.
+    /// Blocks of full-attention layers.
     pub fn blocks(&mut self) -> &mut Blocks {
         &mut self.full
     }
 
-    /// How many hold a block of layers that see everything.
+    /// The number of holders of a block of full-attention layers.
     pub fn holders(&self, block: BlockId) -> u32 {
         self.full.holders(block)
     }
@@ -199,7 +199,7 @@ impl Cache {
     /// Reserves blocks, and a slot, for `tokens` tokens in `table`.
     ///
     /// # Errors
-    /// The memory that ran out; nothing is taken then.
+    /// The memory that ran out; then nothing is reserved.
     pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<Copies, OutOfMemory> {
         self.forget(table);
         if self.windowed.as_ref().is_some_and(|(blocks, _)| !blocks.fits(&table.windowed, tokens)) {
@@ -219,7 +219,7 @@ impl Cache {
         Ok(Copies { full, windowed })
     }
 
-    /// Drops what the window has passed.
+    /// Drops blocks before the window.
     fn forget(&mut self, table: &mut Table) {
         if let Some((blocks, window)) = &mut self.windowed {
             let seen = (table.windowed.len() + 1).saturating_sub(*window + WINDOW_SLACK);
@@ -227,13 +227,13 @@ impl Cache {
         }
     }
 
-    /// A free slot.
+    /// Takes a free slot.
     pub fn take_slot(&mut self) -> Option<SlotId> {
         self.slots.as_mut()?.pop()
     }
 
-    /// Whether a snapshot more would evict nothing: there is a free slot, and half of the blocks of
-    /// windowed layers are free.
+    /// Whether another snapshot would evict nothing: there is a free slot, and half of the blocks
+    /// of windowed layers are free.
     pub fn has_spare_snapshot(&self) -> bool {
         let windowed = self.windowed.as_ref();
         self.slots.as_ref().is_none_or(|free| !free.is_empty())
@@ -247,9 +247,9 @@ impl Cache {
         }
     }
 
-    /// Takes back all but the first `tokens` tokens of `table`, of those that were computed since
-    /// blocks were last reserved.
-    /// `slot` has the recurrent state of that point.
+    /// Truncates `table` to `tokens` tokens, dropping only tokens computed since blocks were last
+    /// reserved.
+    /// `slot` contains the recurrent state at that point.
     pub fn cut(&mut self, table: &mut Table, tokens: usize, slot: Option<SlotId>) {
         self.full.cut(&mut table.full, tokens);
         if let Some((blocks, _)) = &mut self.windowed {
@@ -260,9 +260,9 @@ impl Cache {
         }
     }
 
-    /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest
-    /// step computed.
-    /// `slot` holds the recurrent state of that point.
+    /// Takes a snapshot of `table` after its first `at` tokens, which must be among those computed
+    /// by the latest step.
+    /// `slot` contains the recurrent state at that point.
     pub fn snapshot(&mut self, table: &Table, at: usize, slot: Option<SlotId>) -> Snapshot {
         let windowed = match &mut self.windowed {
             Some((blocks, window)) => {
@@ -275,7 +275,7 @@ impl Cache {
         Snapshot { windowed, slot }
     }
 
-    /// What is left of a sequence that goes no further: its state is the snapshot's now.
+    /// Converts the table of a finished sequence to a snapshot, which takes over its state.
     pub fn take_snapshot(&mut self, mut table: Table) -> Snapshot {
         self.forget(&mut table);
         self.full.release(table.full);
@@ -292,9 +292,9 @@ impl Cache {
         }
     }
 
-    /// Whether a snapshot that was taken after `taken` tokens serves to go on after `at`, not
-    /// later.
-    /// Recurrent state can't be cut back; windows can as far as they reach.
+    /// Whether a snapshot taken after `taken` tokens can be used to continue after `at`, which is
+    /// not later.
+    /// Recurrent state can't be rewound; windows can as far as they reach.
     pub fn serves(&self, snapshot: &Snapshot, taken: usize, at: usize) -> bool {
         let reaches = self.windowed.as_ref().is_none_or(|(blocks, window)| {
             blocks.first(&snapshot.windowed) <= (at + 1).saturating_sub(*window)
@@ -302,13 +302,13 @@ impl Cache {
         reaches && at <= taken && (at == taken || self.slots.is_none())
     }
 
-    /// Where a snapshot's windowed blocks and recurrent state lie, if it serves to go on after `at`
+    /// A snapshot's windowed blocks and recurrent state, if it can be used to continue after `at`
     /// tokens, where it was taken.
     pub fn location<'a>(&self, snapshot: &'a Snapshot, at: usize) -> Option<(&'a [BlockId], Option<SlotId>)> {
         self.serves(snapshot, at, at).then(|| (snapshot.windowed.blocks(), snapshot.slot))
     }
 
-    /// The first token that a window still sees after `at` tokens, or an earlier one in the same
+    /// The first token that a window still covers after `at` tokens, or an earlier one in the same
     /// block; `None` without windows.
     pub fn seen(&self, at: usize) -> Option<usize> {
         let (blocks, window) = self.windowed.as_ref()?;
@@ -316,10 +316,10 @@ impl Cache {
         Some((at + 1).saturating_sub(*window) / size * size)
     }
 
-    /// A table that goes on after `tokens` tokens, which lie in `blocks`, and the copy of recurrent
+    /// A table that continues after the `tokens` tokens in `blocks`, and the copy of recurrent
     /// state that the backend must do.
-    /// It holds what it needs of `snapshot`.
-    /// `None` if it takes a slot and none is free.
+    /// It holds the parts of `snapshot` that it needs.
+    /// `None` if it needs a slot and none is free.
     pub fn resume(
         &mut self,
         blocks: Vec<BlockId>,
@@ -345,7 +345,7 @@ impl Cache {
         self.release_snapshot(snapshot);
     }
 
-    /// Free blocks, of layers that see everything and of windowed ones.
+    /// Number of free blocks, of full-attention layers and of windowed ones.
     #[cfg(test)]
     pub fn free(&self) -> (usize, usize) {
         (self.full.free(), self.windowed.as_ref().map_or(0, |(blocks, _)| blocks.free()))

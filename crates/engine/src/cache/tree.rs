@@ -1,60 +1,60 @@
-//! The radix tree over tokens: what was computed, by the tokens that it was computed from.
+//! The radix tree of computed tokens.
 //!
-//! A node is a segment of tokens with the blocks in which their keys and values lie.
-//! Its first block may hold the last tokens of its parent too, where two sequences diverged within
+//! A node is a segment of tokens with the blocks that hold their keys and values.
+//! Its first block may also contain the last tokens of its parent, if two sequences diverged within
 //! a block.
-//! Below a root all sequences of one tenant begin.
-//! The tokens of what was evicted stay for a while, so that a miss can be explained.
-//! Structure only: `eviction` says what is worth caching.
+//! Each tenant has a root, under which all of its sequences begin.
+//! The tokens of evicted nodes are kept for a while, so that a miss can be explained.
+//! Structure only: `eviction` decides what is worth caching.
 
 use std::collections::HashMap;
 
 use super::{BlockId, Cache, Snapshot, Table};
 
-/// Names a node.
+/// The id of a node.
 pub type NodeId = usize;
 
-/// A segment of tokens, which several further ones may follow.
+/// A segment of tokens, with any number of continuations.
 #[derive(Debug, Default)]
 pub struct Node {
     pub parent: Option<NodeId>,
     pub children: Vec<NodeId>,
-    /// Empty in a root only.
+    /// The tokens; empty only in a root.
     pub tokens: Vec<u32>,
     /// Number of tokens before it.
     pub start: usize,
-    /// Where the keys and values lie; `None` = evicted, as is all that follows.
+    /// The blocks of keys and values; `None` = evicted, like all nodes that follow.
     pub blocks: Option<Vec<BlockId>>,
-    /// What going on from its end takes, in a model with state.
+    /// The state needed to continue from its end, in a model with state.
     pub snapshot: Option<Snapshot>,
-    /// When a prompt last had it, by the tree's clock.
+    /// The last time a prompt contained it, by the tree's clock.
     pub used: u64,
-    /// When its snapshot was made or last gone on from.
+    /// The time its snapshot was taken or last resumed from.
     pub resumed: u64,
     /// Whether it is static text, which is evicted last.
     pub pinned: bool,
-    /// Whether a static segment ends with it, whose snapshot is evicted last.
+    /// Whether a static segment ends here, whose snapshot is evicted last.
     pub ends_segment: bool,
 }
 
 impl Node {
-    /// Number of tokens up to its end.
+    /// Number of tokens from the root to its end.
     pub fn end(&self) -> usize {
         self.start + self.tokens.len()
     }
 
-    /// Whether its keys and values are there.
+    /// Whether its keys and values are cached.
     pub fn is_cached(&self) -> bool {
         self.blocks.is_some()
     }
 }
 
-/// How far the tree knows a text.
+/// The known prefix of a text.
 #[derive(Debug, Default)]
 pub struct Walk {
-    /// The nodes, the last of them perhaps in part.
+    /// The nodes, the last one possibly only in part.
     pub path: Vec<NodeId>,
-    /// The tokens.
+    /// Number of tokens.
     pub len: usize,
 }
 
@@ -64,36 +64,36 @@ pub struct Tree {
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
     roots: HashMap<String, NodeId>,
-    /// Counts what is looked up and inserted.
+    /// Advances with each lookup and insertion.
     pub clock: u64,
 }
 
 impl Tree {
-    /// A node that is there.
+    /// The node with this id.
     ///
     /// # Panics
-    /// If it is not.
+    /// If it doesn't exist.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes[id].as_ref().expect("a node that is linked is there")
     }
 
-    /// As [`Tree::node`].
+    /// The node with this id, as [`Tree::node`].
     pub fn node_mut(&mut self, id: NodeId) -> &mut Node {
         self.nodes[id].as_mut().expect("a node that is linked is there")
     }
 
-    /// All nodes but the roots.
+    /// All nodes except the roots.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         let there = self.nodes.iter().enumerate().filter_map(|(id, node)| Some((id, node.as_ref()?)));
         there.filter(|(_, node)| node.parent.is_some())
     }
 
-    /// Where the texts of a tenant begin.
+    /// The root of a tenant's texts.
     pub fn root(&self, salt: &str) -> Option<NodeId> {
         self.roots.get(salt).copied()
     }
 
-    /// The salt and the tokens up to the end of a node.
+    /// The salt and the tokens from the root to the end of a node.
     pub fn text(&self, id: NodeId) -> (String, Vec<u32>) {
         let (mut segments, mut at) = (Vec::new(), id);
         while let Some(parent) = self.node(at).parent {
@@ -105,7 +105,7 @@ impl Tree {
         (salt.unwrap_or_default(), segments.concat())
     }
 
-    /// How far the tree knows `tokens`.
+    /// The longest known prefix of `tokens`.
     pub fn walk(&self, salt: &str, tokens: &[u32]) -> Walk {
         let mut walk = Walk::default();
         let Some(mut at) = self.root(salt) else { return walk };
@@ -126,8 +126,8 @@ impl Tree {
         self.node(of).children.iter().copied().find(|&child| self.node(child).tokens[0] == first)
     }
 
-    /// Holds what `table` has of `tokens`.
-    /// Nothing is held twice.
+    /// Adds the part of `tokens` that `table` holds.
+    /// Nothing is stored twice.
     pub fn extend(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], table: &Table) {
         let tokens = &tokens[..tokens.len().min(table.len())];
         if tokens.is_empty() {
@@ -142,7 +142,7 @@ impl Tree {
         }
         for &id in &path {
             let node = self.node(id);
-            // What was evicted is there again; and of what was computed twice one copy is enough.
+            // Restores evicted blocks; if something was computed twice, one copy suffices.
             if node.end() <= len
                 && node.blocks.as_deref() != Some(blocks_of(table, node.start, node.end(), cache))
             {
@@ -177,16 +177,16 @@ impl Tree {
         self.node_mut(last).children.push(id);
     }
 
-    /// The node that ends after `at` of `tokens`, cut there if need be.
-    /// `None` if the tree does not know as many.
+    /// The node that ends after `at` of `tokens`, splitting one if necessary.
+    /// `None` if the tree knows fewer tokens.
     pub fn cut(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], at: usize) -> Option<NodeId> {
         let walk = self.walk(salt, tokens.get(..at)?);
         let last = *walk.path.last().filter(|_| walk.len == at)?;
         Some(if self.node(last).end() > at { self.split(cache, last, at) } else { last })
     }
 
-    /// Cuts a node after `at` tokens, counted from the root.
-    /// Gives the new node, its first part.
+    /// Splits a node after `at` tokens, counted from the root.
+    /// Returns the new node, which is its first part.
     fn split(&mut self, cache: &mut Cache, id: NodeId, at: usize) -> NodeId {
         let size = cache.layout().block_tokens;
         let node = self.node_mut(id);
@@ -197,7 +197,7 @@ impl Tree {
         let blocks = node.blocks.as_mut().map(|blocks| {
             let first = start / size;
             let upper = blocks[..at.div_ceil(size) - first].to_vec();
-            // The block in which the cut lies is held by both.
+            // Both nodes hold the block that contains the split.
             blocks.drain(..at / size - first);
             if !at.is_multiple_of(size) {
                 cache.blocks().hold(&upper[upper.len() - 1..]);
@@ -219,7 +219,7 @@ impl Tree {
     pub fn blocks(&self, path: &[NodeId], tokens: usize, block_tokens: usize) -> Vec<BlockId> {
         let mut blocks: Vec<BlockId> = Vec::with_capacity(tokens.div_ceil(block_tokens));
         for node in path.iter().map(|id| self.node(*id)).take_while(|node| node.start < tokens) {
-            // A node's first block has the end of its parent as well.
+            // A node's first block also contains the end of its parent.
             blocks.truncate(node.start / block_tokens);
             blocks.extend(node.blocks.iter().flatten());
         }
@@ -228,7 +228,7 @@ impl Tree {
     }
 
     /// Evicts the keys and values of a node, and its snapshot.
-    /// Nothing that is cached may follow it.
+    /// No cached node may follow it.
     pub fn evict(&mut self, cache: &mut Cache, id: NodeId) {
         let node = self.node_mut(id);
         let (blocks, snapshot) = (node.blocks.take(), node.snapshot.take());
@@ -238,7 +238,7 @@ impl Tree {
         }
     }
 
-    /// Forgets the tokens of a node that nothing follows and that is evicted.
+    /// Removes an evicted node that has no continuations.
     pub fn forget(&mut self, id: NodeId) {
         let Some(parent) = self.node(id).parent else { return };
         self.nodes[id] = None;
@@ -272,13 +272,13 @@ impl Tree {
     }
 }
 
-/// The blocks of `table` in which its tokens from `start` to `end` lie.
+/// The blocks of `table` that contain its tokens from `start` to `end`.
 fn blocks_of<'a>(table: &'a Table, start: usize, end: usize, cache: &Cache) -> &'a [BlockId] {
     let size = cache.layout().block_tokens;
     &table.full()[start / size..end.div_ceil(size)]
 }
 
-/// The same, with one holder more.
+/// The blocks of `table` that contain its tokens from `start` to `end`, with a holder added.
 fn hold_blocks(table: &Table, start: usize, end: usize, cache: &mut Cache) -> Vec<BlockId> {
     let blocks = blocks_of(table, start, end, cache).to_vec();
     cache.blocks().hold(&blocks);

@@ -1,9 +1,9 @@
-//! A checkpoint as Hugging Face's tools save it, seen as a GGUF file.
+//! Presents a checkpoint saved by Hugging Face's tools as a GGUF file.
 //!
 //! It is a folder: `model.safetensors` has the tensors, `config.json` the sizes, `tokenizer.json`
 //! the tokenizer, `1_Pooling/config.json` how sentence-transformers pool.
-//! Tensors stay where they lie in the map, under their canonical names.
-//! What these are, and those of the keys, the key `checkpoint` of an architecture file says.
+//! Tensors stay in place in the map, under their canonical names.
+//! The key `checkpoint` of an architecture file maps names of tensors and keys.
 
 mod safetensors;
 #[cfg(test)]
@@ -20,17 +20,17 @@ use crate::Result;
 use crate::architecture::{CheckpointFacts, Harmless};
 use crate::error::CheckpointError;
 
-/// The file of a checkpoint that has its tensors.
+/// The file that contains a checkpoint's tensors.
 pub const WEIGHTS: &str = "model.safetensors";
 
-/// Modules of sentence-transformers that are understood; vectors have length 1 here anyway.
+/// Supported modules of sentence-transformers; vectors always have length 1 here.
 const MODULES: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
 
-/// Opens a model: a GGUF file or any part of a split one, or a checkpoint by its folder or its file
-/// of tensors.
+/// Opens a model: a GGUF file, any part of a split one, or a checkpoint by its folder or its tensor
+/// file.
 ///
 /// # Errors
-/// As [`Gguf::open`], or if the checkpoint lacks a file or has what is not understood.
+/// As [`Gguf::open`], or if the checkpoint lacks a file or contains something unsupported.
 pub fn open(path: &Path) -> Result<Gguf> {
     match path.file_name() {
         _ if path.is_dir() && path.join(WEIGHTS).is_file() => Folder::new(path).open(),
@@ -42,7 +42,7 @@ pub fn open(path: &Path) -> Result<Gguf> {
 /// The files of a checkpoint.
 struct Folder<'a> {
     path: &'a Path,
-    /// Those that were read, each with its path: they are mapped, so that a change of one shows.
+    /// The files read, each with its path: they are mapped, so that changes are detected.
     files: Vec<(String, Bytes)>,
     metadata: Vec<(String, Value)>,
 }
@@ -85,7 +85,7 @@ impl<'a> Folder<'a> {
         Ok(Gguf::assembled(self.metadata, tensors, self.files)?)
     }
 
-    /// The sizes of `config.json`, which must say nothing else that is not known.
+    /// Reads the sizes in `config.json`, which must not contain unknown settings.
     fn sizes(&mut self, architecture: &str, facts: &CheckpointFacts, config: &Json) -> Result<()> {
         for (key, value) in config.as_object().into_iter().flatten() {
             let said = || format!("`{}` {value}", key.escape_debug());
@@ -107,7 +107,7 @@ impl<'a> Folder<'a> {
         Ok(())
     }
 
-    /// How sentence-transformers pool; the mean without a word of it, as they do.
+    /// Reads the pooling of sentence-transformers; the default is the mean, as there.
     fn pooling(&mut self, architecture: &str) -> Result<()> {
         let modules: Json = self.optional("modules.json")?.unwrap_or_default();
         for module in modules.as_array().into_iter().flatten() {
@@ -151,7 +151,7 @@ impl<'a> Folder<'a> {
         CheckpointError::NotUnderstood { file: self.name(file), what }.into()
     }
 
-    /// Maps a file that must be there.
+    /// Maps a required file.
     fn map(&mut self, file: &str) -> Result<&Bytes> {
         let name = self.name(file);
         let bytes = Bytes::map(&self.path.join(file))

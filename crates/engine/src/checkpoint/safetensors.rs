@@ -10,20 +10,20 @@ use serde_json::Value as Json;
 
 use crate::error::CheckpointError;
 
-/// Most bytes of the table, as the format has it.
+/// Most bytes of the table, as the format prescribes.
 const LARGEST: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
 
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
-    /// The length of a row last.
+    /// Row length last.
     shape: Vec<u64>,
-    /// From the beginning of the data.
+    /// Offsets from the beginning of the data.
     data_offsets: [u64; 2],
 }
 
-/// The tensors of a file, in the order of their names.
+/// The tensors of a file, ordered by name.
 pub fn tensors(file: &str, bytes: &[u8]) -> Result<Vec<Assembled>, CheckpointError> {
     let wrong = |problem: String| CheckpointError::Tensors { file: file.to_owned(), problem };
     let (length, rest) =
@@ -39,7 +39,7 @@ pub fn tensors(file: &str, bytes: &[u8]) -> Result<Vec<Assembled>, CheckpointErr
         let shown = name.escape_debug().to_string();
         let entry: Entry =
             serde_json::from_value(about).map_err(|error| wrong(format!("tensor `{shown}`: {error}")))?;
-        // Others are refused where somebody wants to compute with them.
+        // Others are refused when they are used in computation.
         let (kind, width) = match entry.dtype.as_str() {
             "F32" => (TensorType::F32, 4),
             "F16" => (TensorType::F16, 2),

@@ -1,4 +1,4 @@
-//! A tiny encoder of the fixtures, written as a checkpoint.
+//! A tiny encoder from the fixtures, written as a checkpoint.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn write(folder: &Path, file: &str, text: &Json) {
     fs::write(path, text.to_string()).unwrap();
 }
 
-/// The folder of a checkpoint with the model of the fixtures in it.
+/// Writes the fixture's model to the folder as a checkpoint.
 fn checkpoint(folder: &Path) {
     let gguf = fixture();
     let (_, facts) = CheckpointFacts::of("bert").unwrap().unwrap();
@@ -108,7 +108,7 @@ fn a_checkpoint_is_the_model_that_its_gguf_file_is() {
     let first = open(folder.path()).unwrap();
     assert_ne!(vector(&first), mean);
     assert_ne!(first.identity(), by_folder.identity());
-    // Without a word of it the mean is taken.
+    // Without this setting the mean is used.
     fs::remove_dir_all(folder.path().join("1_Pooling")).unwrap();
     assert_eq!(vector(&open(folder.path()).unwrap()), mean);
 }
@@ -184,7 +184,7 @@ fn what_is_not_understood_is_refused_with_file_and_remedy() {
     refused("tokenizer.json is no JSON");
     fs::remove_file(root.join("tokenizer.json")).unwrap();
     refused("tokenizer.json: a checkpoint is model.safetensors with");
-    // A folder without tensors, and any other file, are as before.
+    // A folder without tensors, and any other file, are handled as before.
     fs::remove_file(root.join(WEIGHTS)).unwrap();
     refused("is a directory: name the .gguf file in it");
     assert!(open(&root.join("no.gguf")).unwrap_err().to_string().contains("can't open model file"));

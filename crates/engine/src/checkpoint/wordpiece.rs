@@ -1,4 +1,4 @@
-//! `tokenizer.json` of BERT as the metadata of a GGUF file.
+//! Converts BERT's `tokenizer.json` to the metadata of a GGUF file.
 //! Format: <https://huggingface.co/docs/tokenizers/components>.
 
 use std::collections::BTreeSet;
@@ -9,14 +9,14 @@ use serde_json::Value as Json;
 /// `tokenizer.ggml.token_type`: an ordinary token, a control token.
 const NORMAL: u32 = 1;
 const CONTROL: u32 = 3;
-/// What stands before a piece that goes on with a word.
+/// The prefix of a piece that continues a word.
 const GOES_ON: &str = "##";
-/// What a GGUF file has before one that begins a word.
+/// The prefix in GGUF files of a piece that begins a word.
 const BEGINS: &str = "▁";
-/// What a text is put between.
+/// The template of special tokens around a text.
 const AROUND: [&str; 3] = ["[CLS]", "A", "[SEP]"];
 
-/// The keys of the tokenizer; else what of it is not understood.
+/// The tokenizer's metadata; the error names an unsupported setting.
 pub fn metadata(tokenizer: &Json) -> Result<Vec<(String, Value)>, String> {
     let at = |path: &str| tokenizer.pointer(path).unwrap_or(&Json::Null);
     let expect = |path: &str, expected: Json| match at(path) {

@@ -1,9 +1,9 @@
-//! Calls of a model with random weights at a high temperature, in every format and for fifty sets
+//! Calls by a model with random weights at a high temperature, in every format and for fifty sets
 //! of tools.
 //! All of them parse, name a permitted tool and are valid for its schema by an independent
 //! validator.
 //!
-//! `ALARA_CALLS=10000` sets how many turns are generated; by default a thousand.
+//! `ALARA_CALLS=10000` sets the number of turns; the default is one thousand.
 
 #[path = "../../../../tests/markers.rs"]
 mod markers;
@@ -20,7 +20,7 @@ use super::*;
 const TEMPLATE: &str = "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
      {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A tiny model with random weights whose vocabulary has the markers of all formats.
+/// A tiny model with random weights whose vocabulary contains the markers of all formats.
 fn model() -> Gguf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
     let small = Gguf::open(&file).unwrap();
@@ -52,7 +52,7 @@ fn model() -> Gguf {
         if info.name == "token_embd.weight" {
             assert_eq!(info.kind, TensorType::F32);
             let row = shape[0] as usize * 4;
-            // Rows of other tokens, in another order.
+            // Rows of other tokens, permuted.
             for marker in 0..added {
                 let from = (marker * 37 % old) * row;
                 data.extend_from_within(from..from + row);
@@ -64,7 +64,7 @@ fn model() -> Gguf {
     Gguf::from_vec("noise", writer.bytes().unwrap()).unwrap()
 }
 
-/// A small generator of random numbers: the tool sets are the same in every run.
+/// A small random number generator: the tool sets are the same in every run.
 struct Random(u64);
 
 impl Random {
@@ -133,14 +133,14 @@ impl Random {
     }
 }
 
-/// Set number `set` of fifty; every tenth has 263 tools.
+/// Tool set number `set` of fifty; every tenth has 263 tools.
 fn tools(set: usize) -> Vec<Tool> {
     let mut random = Random(set as u64 + 1);
     let count = if set % 10 == 9 { 263 } else { 1 + random.below(6) as usize };
     (0..count).map(|index| random.tool(format!("tool_{index}"))).collect()
 }
 
-/// What became of the turns of one format.
+/// The results of the turns in one format.
 #[derive(Debug, Default)]
 struct Tally {
     turns: usize,
@@ -187,8 +187,8 @@ fn every_call_of_a_random_model_is_valid() {
     assert!(all.complete * 10 >= wanted * 8, "too few turns got to their end");
 }
 
-/// An agent's turn that must call: a string in a call ends, so does a number, and so does every
-/// turn, by a valid call.
+/// In an agent's turn that must call, strings and numbers in a call end, and so does every turn,
+/// with a valid call.
 #[test]
 fn forced_turns_of_a_random_model_are_never_cut_off() {
     let gguf = model();
@@ -229,7 +229,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
     assert_eq!((tally.turns, tally.complete, tally.calls), (100, 100, 100), "{tally:?}");
 }
 
-/// What may be called changes from turn to turn, and the cached prompt does not.
+/// The permitted calls change between turns without invalidating the cached prompt.
 #[test]
 fn a_choice_among_tools_costs_no_prefix_hit() {
     let options = Options {
@@ -261,10 +261,10 @@ fn a_choice_among_tools_costs_no_prefix_hit() {
     for choice in [among(&names[1..], true), among(&names[..2], true), ToolChoice::Required] {
         let usage = usage(choice.clone());
         assert_eq!(usage.prompt_tokens, first.prompt_tokens, "{choice:?}");
-        // The last one too where the grammar forces what comes next.
+        // Including the last one if the grammar forces the next tokens.
         assert!(usage.cached_tokens >= whole, "{choice:?}: {usage:?}");
     }
-    // Whether there must be a call is another matter: a format that is described says so.
+    // Whether a call is required does change the prompt if it describes the format.
     let free = usage(among(&names[..1], false));
     let other = usage(among(&names[1..], false));
     assert_eq!(other.prompt_tokens, free.prompt_tokens);
@@ -278,7 +278,7 @@ fn request(format: &Format, round: usize, seed: u64) -> Request {
     if format.in_fences() {
         tools = alara_text::tools::code_tools();
     } else if format.described() {
-        // Their description is the prompt.
+        // Here the prompt is their description.
         tools.truncate(3);
     }
     let forbidden = ToolCall {

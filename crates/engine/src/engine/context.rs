@@ -1,4 +1,4 @@
-//! How long a context a model is loaded with.
+//! Chooses the context length with which a model is loaded.
 
 use alara_text::gguf::Gguf;
 use alara_text::request::{Request, Role};
@@ -10,37 +10,37 @@ use crate::facts::{Facts, Sizes};
 use crate::memory::{self, MemoryBreakdown};
 use crate::{Error, Result};
 
-/// The smallest default context, unless the model was trained for less: enough for an agent's
-/// task, affordable on a laptop.
+/// The smallest default context, unless the model was trained for less: enough for an agent's task,
+/// affordable on a laptop.
 const LEAST: usize = 16_384;
-/// The largest default context on a GPU, or where the memory is unknown.
+/// The largest default context on a GPU, or if the memory is unknown.
 const MODEST: usize = 32_768;
-/// Tokens by which contexts differ that are tried for whether memory holds them.
+/// Granularity, in tokens, of the search for a context that fits into memory.
 const STEP: usize = 4096;
 
 impl Engine {
-    /// The context that a model is loaded with by these options; see [`Options::context`].
+    /// The context that a model is loaded with under these options; see [`Options::context`].
     ///
     /// # Errors
-    /// The model's sizes are missing or wrong, or the device can't be used.
+    /// If the model's sizes are missing or invalid, or the device can't be used.
     pub fn context_of(gguf: &Gguf, options: &Options) -> Result<usize> {
         context(gguf, &Architecture::of(gguf)?, options)
     }
 
-    /// A note for the user if the context is shorter than was asked for.
+    /// A note for the user if the context is shorter than requested.
     pub fn context_note(&self) -> Option<String> {
         let (name, trained) = (&self.name, self.trained_context);
         let asked = self.asked_context.filter(|asked| *asked > trained)?;
         Some(format!("{name} was trained for {trained} tokens; the context is that instead of {asked}"))
     }
 
-    /// The refusal of a prompt that has more tokens than the context.
+    /// The error for a prompt with more tokens than the context.
     pub(super) fn too_long(&self, prompt: usize, context: usize) -> Error {
         Error::PromptTooLong { prompt, context, trained: self.trained_context }
     }
 
-    /// Refuses what can't become a prompt that fits, by counting its messages and bytes: before it
-    /// is rendered and tokenized.
+    /// Refuses requests that can't fit, by counting messages and bytes, before they are rendered
+    /// and tokenized.
     ///
     /// # Errors
     /// [`Error::PromptTooLong`].
@@ -51,12 +51,12 @@ impl Engine {
             (Some(_), _) => 0,
             (None, Some(prompt)) => prompt.len(),
             (None, None) => {
-                // Templates put marks around each.
+                // Templates put at least one mark around each.
                 let parts = request.messages.len() + request.tools.len();
                 if parts > context {
                     return Err(self.too_long(parts, context));
                 }
-                // What the assistant said may be left out, such as its thoughts.
+                // Parts of the assistant's messages may be left out, such as reasoning.
                 let others = request.messages.iter().filter(|message| message.role != Role::Assistant);
                 let system = request.system.iter().map(|segment| segment.text.len());
                 others.map(|message| message.content.len()).chain(system).sum()
@@ -67,7 +67,7 @@ impl Engine {
     }
 }
 
-/// The context that the options mean for a model, and the room that its sequences need.
+/// The capacity of the cache for a model under these options.
 pub fn cache_config(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -77,13 +77,14 @@ pub fn cache_config(
     Ok((context, cache_of(gguf, architecture, options, context)?))
 }
 
-/// Tokens that a model was trained for.
+/// The context length that a model was trained for.
 pub fn trained_context(gguf: &Gguf, architecture: &Architecture) -> Result<usize> {
     Ok(Sizes::of(&Facts::new(gguf, architecture)?)?.context)
 }
 
-/// The context that the options mean for a model: what they say, at most what it was trained for;
-/// else as much of that as memory bears.
+/// The context length under these options: the requested one, at most what the model was trained
+/// for;
+/// by default as much of that as fits into memory.
 pub fn context(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<usize> {
     let trained = trained_context(gguf, architecture)?;
     match options.context {
@@ -93,8 +94,8 @@ pub fn context(gguf: &Gguf, architecture: &Architecture, options: &Options) -> R
     }
 }
 
-/// The longest context up to `trained` tokens that leaves memory for others.
-/// On a GPU, which takes the memory of its KV cache at once, it moves no layer to the CPU either.
+/// The longest context up to `trained` tokens that leaves memory for other programs.
+/// On a GPU, which allocates its KV cache at once, it doesn't displace any layer to the CPU either.
 fn affordable(gguf: &Gguf, architecture: &Architecture, options: &Options, trained: usize) -> Result<usize> {
     let least = trained.min(LEAST);
     if least == trained {
@@ -106,7 +107,7 @@ fn affordable(gguf: &Gguf, architecture: &Architecture, options: &Options, train
         _ => trained.min(MODEST),
     };
     let bytes = options.context_memory.or(options.memory.map(|memory| memory / 2)).unwrap_or(u64::MAX);
-    // What a context takes of the host, and how many layers are on the GPU with it.
+    // The host memory that a context takes, and the number of layers on the GPU with it.
     let takes = |context: usize| -> Result<(u64, usize)> {
         let config = cache_of(gguf, architecture, options, context)?;
         let breakdown = MemoryBreakdown::with_cache(gguf, architecture, &config, options.kv)?;
@@ -129,7 +130,7 @@ fn affordable(gguf: &Gguf, architecture: &Architecture, options: &Options, train
     Ok((low * STEP).max(least))
 }
 
-/// The cache for a context of so many tokens.
+/// The cache for a context of this many tokens.
 fn cache_of(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -151,7 +152,7 @@ mod tests {
     use crate::memory::MemoryEstimate;
     use alara_text::gguf::Writer;
 
-    /// A tiny model that was trained for so many tokens.
+    /// A tiny model trained for this many tokens.
     fn trained_for(tokens: u32) -> Gguf {
         let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact");
         let gguf = Gguf::open(&case.join("model.gguf")).unwrap();
@@ -172,7 +173,8 @@ mod tests {
         for trained in [512, 16_384, 32_768, 40_000, 262_144] {
             assert_eq!(of(trained, &ample), trained as usize);
         }
-        // Half of the memory is others', and what was affordable before always is.
+        // Half of the memory is for other programs, and the previous default always stays
+        // affordable.
         let gguf = trained_for(262_144);
         let takes = |context| MemoryEstimate::of(&gguf, context, 1, KvType::F16).unwrap().total();
         for context in [20_480, 65_536, 131_072] {
@@ -183,11 +185,11 @@ mod tests {
         assert_eq!(of(8192, &within(1)), 8192);
         let share = Options { context_memory: Some(takes(65_536)), ..within(1 << 40) };
         assert_eq!(of(262_144, &share), 65_536);
-        // Several at a time have as much of it in all.
+        // Several sequences share this total.
         let several = Options { parallel: 4, ..within(2 * takes(131_072)) };
         let each = of(262_144, &several);
         assert!((28_672..=32_768).contains(&each), "{each}");
-        // If the memory is unknown, the context is modest.
+        // If the memory is unknown, the default is modest.
         assert_eq!(of(262_144, &Options::default()), MODEST);
     }
 
@@ -206,7 +208,7 @@ mod tests {
         assert!(error.contains("at least 1 token"), "{error}");
     }
 
-    /// Bytes of memory that this process has touched.
+    /// Bytes of resident memory of this process.
     #[cfg(target_os = "linux")]
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();

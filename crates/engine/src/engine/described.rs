@@ -1,4 +1,4 @@
-//! The formats of calls that prompts describe, for requests that ask for another than the model's.
+//! The call formats that prompts describe, for requests that ask for one other than the model's.
 
 use std::sync::OnceLock;
 
@@ -8,17 +8,17 @@ use alara_text::chat::formats::Format;
 use super::Engine;
 use crate::{Error, Result};
 
-/// A format and the template that describes it, which is made when it is first asked for.
+/// A format and the template that describes it, created on first use.
 pub(super) type Described = (&'static Format, OnceLock<ChatTemplate>);
 
-/// All of them.
+/// All formats that prompts can describe.
 pub(super) fn described() -> Vec<Described> {
     let all = Format::all().iter().filter(|format| format.described());
     all.map(|format| (*format, OnceLock::new())).collect()
 }
 
 impl Engine {
-    /// The template with calls in a format that the prompt describes.
+    /// The template for calls in a described format.
     pub(super) fn described(&self, name: &str) -> Result<(&ChatTemplate, &'static Format)> {
         let found = self.described.iter().find(|(format, _)| format.name == name);
         let Some((format, template)) = found else {

@@ -1,4 +1,4 @@
-//! The tier on disk, budgets and memory, seen from outside.
+//! Tests the disk tier, budgets and memory through the engine's interface.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ fn a_new_process_goes_on_from_static_text() {
         assert!(usage.disk_tokens > 30 && usage.disk_tokens == usage.cached_tokens, "{case}: {usage:?}");
         let (fresh, _) = ask(&engine(&path, None, Options::default()), &asked);
         assert_eq!(text, fresh, "{case}");
-        // Kept otherwise, keys and values are of no use.
+        // Keys and values in another number format are unusable.
         let other = engine(&path, Some(folder.clone()), Options { kv: KvType::F32, ..Options::default() });
         assert_eq!(ask(&other, &asked).1.cached_tokens, 0, "{case}");
     }
@@ -77,7 +77,7 @@ fn a_model_that_was_replaced_under_its_name_finds_nothing() {
     let asked = request("The kitchen is where reading is done.", "one");
     drop(ask(&engine(&path, Some(folder.clone()), Options::default()), &asked));
     assert!(ask(&engine(&path, Some(folder.clone()), Options::default()), &asked).1.disk_tokens > 0);
-    // Of the same shape, with one weight altered.
+    // A model of the same shape with one weight changed.
     let mut bytes = std::fs::read(&path).unwrap();
     let at = bytes.len() * 2 / 3;
     bytes[at] ^= 0x20;
@@ -107,8 +107,8 @@ fn a_budget_of_bytes_bounds_what_one_sequence_may_have() {
     assert!(prompt + turn.usage.completion_tokens <= 128, "{:?}", turn.usage);
 }
 
-/// Serves many requests and prints how memory grew; does nothing unless it is started by the test
-/// that reads that.
+/// Serves many requests and prints the growth of memory; does nothing unless started by the test
+/// that reads the output.
 #[test]
 fn serves_many_requests() {
     let Some(path) = std::env::var_os("ALARA_TEST_SERVES") else { return };
@@ -136,7 +136,7 @@ fn memory_does_not_grow() {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("model.gguf");
     write("qwen35moe-fused-gate-up-exact", &path);
-    // Alone in a process: other tests take memory too.
+    // In a separate process, since other tests use memory too.
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["engine::disk_tests::serves_many_requests", "--exact", "--nocapture"]);
     let output = child.env("ALARA_TEST_SERVES", &path).stderr(Stdio::null()).output().unwrap();

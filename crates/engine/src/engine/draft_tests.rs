@@ -1,5 +1,4 @@
-//! Whether tokens are guessed or not, greedily or sampled, free or under a grammar: the answers are
-//! the same.
+//! Draft tokens don't change answers, whether greedy or sampled, unconstrained or under a grammar.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use serde_json::json;
 use super::tests::{TEMPLATE, collect};
 use super::*;
 
-/// Fixtures of every mechanism; the tokenizers are all alike.
+/// Fixtures of every mechanism, with similar tokenizers.
 const CASES: [&str; 11] = [
     "deepseek2-glm47flash-exact",
     "gemma3-exact",
@@ -51,7 +50,7 @@ impl Both {
         Both { engines: [engine(false), engine(true)], usage: Usage::default(), turns: 0 }
     }
 
-    /// Makes all requests at once, with and without, and compares everything that is said.
+    /// Makes all requests at once, with and without drafts, and compares all events.
     fn check(&mut self, requests: &[Request], what: &str) {
         let [without, with] = &self.engines;
         let all = |engine: &Engine| -> Vec<Vec<Event>> {
@@ -88,7 +87,7 @@ fn tool() -> Tool {
     }
 }
 
-/// One of the steps that know what came before, or take more than one random number.
+/// One of the steps that depend on earlier tokens, or take more than one random number.
 fn more(at: usize) -> Sampling {
     let off = Sampling::default();
     match at % 8 {
@@ -102,8 +101,8 @@ fn more(at: usize) -> Sampling {
     }
 }
 
-/// A turn of the kind that `at` says: free or a call, greedy or sampled; and some of the words of
-/// the prompt come again.
+/// A turn that varies with `at`: free or a call, greedy or sampled, with some words of the prompt
+/// repeated.
 fn request(at: usize, tokens: usize) -> Request {
     let words = ["house", "reading because", "the kitchen", "if x return", "about a house"];
     let text = [words[at % 5], words[at / 5 % 5], words[at % 5], words[at / 25 % 5]].join(" ");
@@ -131,7 +130,7 @@ fn request(at: usize, tokens: usize) -> Request {
     }
 }
 
-/// Over a thousand turns of all fixtures and of the model that ships.
+/// More than a thousand turns of all fixtures and of the model that ships.
 #[test]
 fn answers_are_the_same_with_and_without_drafts() {
     let (mut turns, mut drafts) = (0, DraftUsage::default());
@@ -159,8 +158,8 @@ fn answers_are_the_same_with_and_without_drafts() {
     assert!(0 < drafts.accepted && drafts.accepted < drafts.drafted, "{drafts:?}");
 }
 
-/// Whoever leaves in the middle, or is cut off by a limit, leaves nothing of its guesses behind for
-/// who comes next.
+/// A request that is dropped, or cut off by a limit, leaves none of its draft tokens to the next
+/// one.
 #[test]
 fn what_follows_a_turn_with_drafts_is_the_same() {
     for case in ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"] {

@@ -1,4 +1,4 @@
-//! Embeddings: a vector a text, of an encoder or of the states of a decoder.
+//! Embeddings: one vector per text, from an encoder or from the states of a decoder.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -15,33 +15,33 @@ use crate::encoder::Encoder;
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// How often it is looked whether a request is over, while its texts are computed.
+/// Interval of checks whether a request has ended while its texts are computed.
 const BEAT: Duration = Duration::from_millis(50);
-/// Bytes of a text that is cut which are tokenized beyond those that count.
+/// Bytes of a truncated text that are tokenized beyond those that count.
 const AT_CUT: usize = 1 << 12;
 
-/// What an embedding is made of.
+/// An input to embed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EmbedInput {
-    /// A text; the tokens that the model wants around it are added.
+    /// A text; the special tokens that the model expects around it are added.
     Text(String),
-    /// Tokens, as they are.
+    /// Tokens, used unchanged.
     Tokens(Vec<u32>),
 }
 
-/// Vectors of texts.
+/// Embeddings of several texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
-    /// One a text, each of length 1.
+    /// One per text, each of length 1.
     /// `[texts][D]`
     pub vectors: Vec<Vec<f32>>,
     /// Tokens of all texts together.
     pub tokens: usize,
 }
 
-/// A text to be embedded.
+/// A text waiting to be embedded.
 pub struct EmbedJob {
-    /// Which one of its request it is.
+    /// Index of the text in its request.
     at: usize,
     tokens: Vec<u32>,
     pooling: Pooling,
@@ -50,22 +50,22 @@ pub struct EmbedJob {
 }
 
 impl Engine {
-    /// The embedding of each of `inputs`: the model's states, pooled as its file says
-    /// (`pooling_type`), else by their mean, and brought to length 1.
-    /// Those that are too long are cut at their end if `truncate`, and refused otherwise.
+    /// The embedding of each of `inputs`: the model's states, pooled as specified in its file
+    /// (`pooling_type`), by default to their mean, and normalized to length 1.
+    /// Inputs that are too long are truncated with `truncate`, and refused otherwise.
     /// Returns when all are computed.
     ///
     /// # Errors
-    /// If an input is empty, too long, or holds a token that the vocabulary lacks.
-    /// If the model ranks texts instead, or the backend fails.
+    /// If an input is empty, too long, or contains a token that the vocabulary lacks.
+    /// Also if the model ranks texts instead, or the backend fails.
     pub fn embed(&self, inputs: &[EmbedInput], truncate: bool) -> Result<Embeddings> {
         self.embed_until(inputs, truncate, &Until::default())
     }
 
-    /// As [`Engine::embed`], unless `until` is over before.
+    /// As [`Engine::embed`], unless `until` ends first.
     ///
     /// # Errors
-    /// As there, and [`Error::Over`].
+    /// As [`Engine::embed`], and [`Error::Over`].
     pub fn embed_until(&self, inputs: &[EmbedInput], truncate: bool, until: &Until) -> Result<Embeddings> {
         let Some(pooling) = self.pooling else {
             let reason = format!("{} ranks texts, and makes no embeddings", self.name);
@@ -96,17 +96,17 @@ impl Engine {
         Ok(embeddings)
     }
 
-    /// The tokens of an input, as many as there may be.
+    /// The tokens of an input, at most as many as fit.
     fn embed_tokens(&self, input: &EmbedInput, truncate: bool, until: &Until) -> Result<Vec<u32>> {
         let context = self.context.min(self.capacity);
         let bytes = self.tokenizer.most_bytes(context);
-        // A text's own words are never control tokens, as in messages.
+        // The text of an input never becomes control tokens, as in messages.
         let (mut tokens, last) = match input {
             EmbedInput::Text(text) if text.len() > bytes && !truncate => {
                 return Err(self.too_long(self.tokenizer.fewest_tokens(text.len()), context));
             }
             EmbedInput::Text(text) => {
-                // What lies beyond is cut off anyway; a little more is left for a word at the cut.
+                // The rest is cut off anyway; keep a little more, for a word at the cut.
                 let text = &text[..text.floor_char_boundary(bytes.saturating_add(AT_CUT))];
                 let tokens = self.tokenizer.until(until).encode_whole(text, false)?;
                 (tokens, self.tokenizer.closing())
@@ -124,7 +124,7 @@ impl Engine {
             return Err(self.too_long(tokens.len(), context));
         }
         if tokens.len() > context {
-            // What closes a text is what some models are pooled at.
+            // Keep the closing token, at which some models are pooled.
             tokens.truncate(context - usize::from(last.is_some()));
             tokens.extend(last);
         }
@@ -134,13 +134,13 @@ impl Engine {
 
 impl EmbedJob {
     fn reply(self, vector: Result<Vec<f32>>) {
-        // Nobody listening is no error.
+        // A caller that has gone away is no error.
         let _ = self.reply.send((self.at, vector));
     }
 }
 
-/// Embeds the first of those that wait, beside sequences that are `running`.
-/// False if there is no memory for it before one of these has finished.
+/// Embeds the first of the waiting texts, while sequences are `running`.
+/// False if there isn't enough memory until one of these has finished.
 pub fn embed_next<B: Backend>(pool: &mut Pool<B>, waiting: &mut VecDeque<EmbedJob>, running: bool) -> bool {
     let Some(job) = waiting.pop_front() else { return true };
     if job.until.is_over() {
@@ -155,7 +155,7 @@ pub fn embed_next<B: Backend>(pool: &mut Pool<B>, waiting: &mut VecDeque<EmbedJo
     match pool.states(&job.tokens, &mut take) {
         Ok(true) => job.reply(Ok(pooler.finish())),
         Ok(false) if running => {
-            // What was pooled so far is computed again.
+            // The states pooled so far are recomputed.
             waiting.push_front(job);
             return false;
         }
@@ -166,7 +166,7 @@ pub fn embed_next<B: Backend>(pool: &mut Pool<B>, waiting: &mut VecDeque<EmbedJo
 }
 
 /// Starts the thread that owns an encoder.
-/// Texts of all requests that wait are computed together, as many as fit into a step.
+/// It computes waiting texts of all requests together, as many as fit into a step.
 pub fn start<B: Backend + Send + 'static>(
     mut encoder: Encoder<B>,
     queue: mpsc::Receiver<Job>,
@@ -176,7 +176,7 @@ where
 {
     let embed = |job| match job {
         Job::Embed(job) => Some(job),
-        // Refused before it comes here.
+        // Refused earlier.
         Job::Turn(_) => None,
     };
     let serve = move || {

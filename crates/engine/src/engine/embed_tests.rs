@@ -1,4 +1,4 @@
-//! Embeddings of encoders and decoders, held against llama.cpp's and Hugging Face's.
+//! Compares embeddings of encoders and decoders with llama.cpp's and Hugging Face's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/embedding").join(path)
 }
 
-/// A model of the fixtures that pools so.
+/// A fixture's model with this pooling.
 fn pooled(path: &str, pooling: u32) -> Gguf {
     let gguf = Gguf::open(&fixture(path)).unwrap();
     let architecture = gguf.metadata().str("general.architecture").unwrap().unwrap().to_owned();
@@ -29,7 +29,7 @@ fn load(gguf: &Gguf, options: &Options) -> Engine {
     let options = Options {
         kv: KvType::F32,
         threads: 2,
-        // The decoders of the fixtures have none.
+        // The decoders among the fixtures have no template.
         chat_template: Some("{{ messages[0].content }}".into()),
         ..options.clone()
     };
@@ -44,7 +44,7 @@ fn vector(engine: &Engine, input: EmbedInput) -> Vec<f32> {
     engine.embed(&[input], false).unwrap().vectors.remove(0)
 }
 
-/// The greatest difference of a number, and the cosine.
+/// The greatest difference of a number, and the cosine similarity.
 fn compared(found: &[f32], expected: &[f32]) -> (f32, f64) {
     assert_eq!(found.len(), expected.len());
     let pairs = || found.iter().zip(expected);
@@ -60,9 +60,9 @@ struct Case {
     embedding: Vec<f32>,
 }
 
-/// llama.cpp takes the tanh form of GELU, from a table in f16: models that have one are off by some
+/// llama.cpp uses the tanh form of GELU, from a table in f16: models with GELU differ by a few
 /// 1e-4.
-/// BERT was trained with the exact form, which is ours.
+/// BERT was trained with the exact form, which we use.
 #[test]
 fn vectors_are_those_of_llama_cpp() {
     let lines = std::fs::read_to_string(fixture("embeddings.jsonl")).unwrap();
@@ -99,7 +99,7 @@ fn without_a_word_of_the_file_states_are_averaged() {
 #[test]
 fn texts_together_are_as_each_alone() {
     let engine = encoder(None);
-    // More than fit into a step, and of all lengths.
+    // More texts than fit into a step, of various lengths.
     let texts: Vec<EmbedInput> = (0..70).map(|at| EmbedInput::Text("a cat ".repeat(1 + at % 30))).collect();
     let together = engine.embed(&texts, true).unwrap();
     assert_eq!(together.tokens, (0..70).map(|at| (2 + 2 * (1 + at % 30)).min(64)).sum::<usize>());
@@ -136,7 +136,7 @@ fn a_text_that_is_too_long_is_cut_only_where_that_is_asked() {
     tokens.truncate(7);
     tokens.push(AROUND[1]);
     assert_eq!(cut.vectors[0], vector(&engine, EmbedInput::Tokens(tokens)));
-    // What fits is not touched.
+    // An input that fits isn't truncated.
     let whole = EmbedInput::Tokens(vec![2, 5, 6, 7, 8, 9, 10, 3]);
     assert_eq!(engine.embed(&[whole], false).unwrap().tokens, 8);
 }
@@ -177,7 +177,7 @@ fn a_decoder_embeds_beside_turns_that_run() {
     let turn = engine.generate(&sampled("one", 3)).unwrap();
     assert_eq!(vector(&engine, input()), alone);
     assert_eq!(collect(turn).text, expected);
-    // And where the cache is full of what others said before.
+    // Also if the cache is full of earlier conversations.
     for seed in 0..12 {
         drop(collect(engine.generate(&sampled(&format!("say {seed} of the house"), seed)).unwrap()));
     }
@@ -186,7 +186,7 @@ fn a_decoder_embeds_beside_turns_that_run() {
     assert!(matches!(error, Error::PromptTooLong { prompt: 257, context: 256, .. }), "{error}");
 }
 
-/// The same model with its matrices in f16.
+/// The same model with matrices in f16.
 fn halved(gguf: &Gguf) -> Gguf {
     let mut writer = Writer::new();
     for (key, value) in gguf.metadata().iter() {
@@ -206,7 +206,7 @@ fn halved(gguf: &Gguf) -> Gguf {
     Gguf::from_vec("minilm", writer.bytes().unwrap()).unwrap()
 }
 
-/// A published model as its publisher has it, and what a forward pass in f64 makes of texts.
+/// Compares a published model with a forward pass in f64.
 #[test]
 fn vectors_of_a_real_encoder() {
     #[derive(Deserialize)]
@@ -225,7 +225,7 @@ fn vectors_of_a_real_encoder() {
     let lines: Vec<Line> =
         lines.split('\n').filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>();
     assert_eq!(lines.len(), 16);
-    // Sums of f32 in another order; and what rounding weights to f16 changes.
+    // Accounts for another order of f32 sums, and for rounding weights to f16.
     let whole = crate::open(&folder).unwrap();
     for (gguf, tolerance, least) in [(&whole, 1e-5, 0.999_999), (&halved(&whole), 1e-3, 0.9999)] {
         let engine = load(gguf, &Options { context: Some(256), ..Options::default() });
@@ -235,7 +235,7 @@ fn vectors_of_a_real_encoder() {
         for (line, vector) in lines.iter().zip(&made.vectors) {
             let (off, cosine) = compared(vector, &line.embedding);
             assert!(off < tolerance && cosine > least, "{:?}: off by {off:e}, cosine {cosine}", line.text);
-            // There texts of control tokens are such tokens; here a text never is.
+            // There, texts of control tokens become such tokens; here they never do.
             if !line.text.contains("[MASK]") && !line.text.contains("[SEP]") {
                 let text = engine.embed(&[EmbedInput::Text(line.text.clone())], true).unwrap();
                 assert_eq!((text.tokens, &text.vectors[0]), (line.ids.len(), vector), "{:?}", line.text);

@@ -1,4 +1,4 @@
-//! What a turn gives back while it is generated.
+//! The events of a turn being generated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use alara_text::request::Event;
 use crate::{Error, Result};
 
 /// The events of one turn, as they happen.
-/// After an error, or after `Done`, there are no more.
+/// None follow an error or `Done`.
 #[derive(Debug)]
 pub struct Events {
     pub(super) receiver: mpsc::Receiver<Result<Event>>,
@@ -20,7 +20,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event; pending if none comes within `time`, as while a long prompt is computed.
+    /// The next event; pending if none arrives within `time`, for example during a long prefill.
     pub fn poll(&mut self, time: Duration) -> Poll<Option<Result<Event>>> {
         if self.ended {
             return Poll::Ready(None);

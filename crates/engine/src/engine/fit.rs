@@ -1,4 +1,4 @@
-//! Whether a request fits together, and fits the model.
+//! Checks that a request is consistent, and fits the model.
 
 use alara_text::chat::formats::Format;
 use alara_text::grammar::Constraint;
@@ -22,7 +22,7 @@ pub(super) fn consistent(request: &Request) -> Result<()> {
     Ok(())
 }
 
-/// Lets a turn begin with what the prompt holds of its answer.
+/// Advances the constraint by the part of the answer that the prompt contains.
 pub(super) fn begin_with(constraint: Option<&mut Constraint>, tokens: &[u32]) -> Result<()> {
     let Some(constraint) = constraint else { return Ok(()) };
     if !constraint.allows_all(tokens)? {
@@ -33,7 +33,7 @@ pub(super) fn begin_with(constraint: Option<&mut Constraint>, tokens: &[u32]) ->
     Ok(tokens.iter().try_for_each(|&token| constraint.accept(token))?)
 }
 
-/// Whether the vocabulary has what calls in `format` need.
+/// Checks that the vocabulary has the tokens that calls in `format` need.
 pub(super) fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
     match format.missing_marker(&|text| tokenizer.id(text)) {
         Some(marker) => Err(Error::ToolFormat { model: model.into(), format: format.name, marker }),

@@ -1,4 +1,4 @@
-//! A device whose memory is full in the middle of a step.
+//! Tests a device whose memory becomes full in the middle of a step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn model(case: &str) -> Gguf {
     Gguf::from_vec("tiny", gguf.bytes().unwrap()).unwrap()
 }
 
-/// The last blocks of a model on a device with so much memory, the first one on the host.
+/// An engine with the last blocks on a device with this much memory, and the first on the host.
 fn scarce(gguf: &Gguf, memory: &Arc<AtomicU64>) -> Engine {
     let options = Options { context: Some(256), parallel: 3, threads: 1, ..Options::default() };
     Engine::load_by(gguf, &options, |start, _| {
@@ -50,14 +50,14 @@ fn a_full_device_fails_the_step_and_serves_later_requests() {
 
         let memory = Arc::new(AtomicU64::new(u64::MAX));
         let engine = scarce(&gguf, &memory);
-        // Something is kept of a first turn, and goes on being right.
+        // Something is cached of a first turn, and stays correct.
         assert_eq!(collect(engine.generate(&ask(short, 3)).unwrap()).text, wanted[1], "{case}");
         for round in 0..12 {
             memory.store(0, Ordering::Relaxed);
             let message = error(engine.generate(&ask(&long, 3)).unwrap());
             let expected = "the GPU's memory is full at: attention, in a step of ";
             assert!(message.starts_with(expected) && message.contains("--gpu-layers"), "{case}: {message}");
-            // Two that share the step are told alike.
+            // Two turns in the same step get the same error.
             let both = [&long, short].map(|text| engine.generate(&ask(text, round)).unwrap());
             for events in both {
                 assert!(error(events).starts_with(expected), "{case}");
@@ -70,8 +70,8 @@ fn a_full_device_fails_the_step_and_serves_later_requests() {
     }
 }
 
-/// The memory runs out in the middle of a turn: what was computed before is kept, and nothing of
-/// the step that failed.
+/// If memory runs out in the middle of a turn, the tokens computed before stay cached, and none of
+/// the failed step.
 #[test]
 fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
     for case in ["qwen3-exact", "qwen35moe-fused-gate-up-exact"] {
@@ -80,7 +80,7 @@ fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
         let request = Request { max_tokens: Some(40), ..ask("tell me about the house", 5) };
         let wanted = collect(ample.generate(&request).unwrap());
         assert!(wanted.usage.completion_tokens > 20, "{case}: a turn that is long enough");
-        // So many bytes do for the prompt and a few tokens.
+        // This many bytes suffice for the prompt and a few tokens.
         let (mut cut, mut most) = (0, 0);
         for bytes in (0..40_000).step_by(1000) {
             let memory = Arc::new(AtomicU64::new(bytes));

@@ -1,4 +1,4 @@
-//! From a model file to the thread that owns the model.
+//! Loads a model file and starts the thread that owns the model.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -21,20 +21,20 @@ use crate::offload::{Model, ResolvedDevice};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// What it takes to start the thread that owns a model.
+/// Everything needed to start the thread that owns a model.
 pub struct Start<'a> {
     pub model: Model<'a>,
     pub options: &'a Options,
     pub tokenizer: &'a Tokenizer,
     pub queue: mpsc::Receiver<Job>,
-    /// Where it tells how full the KV cache is.
+    /// Receives the number of tokens in the KV cache.
     pub used: Arc<AtomicUsize>,
 }
 
 impl Start<'_> {
-    /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the
-    /// device's.
-    /// Says too whether rows don't depend on what shares their step.
+    /// Starts the thread with the model on `backend`, with a host memory tier of `host_bytes`
+    /// bytes.
+    /// Also returns whether rows are independent of the other rows in their step.
     pub fn on<B>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
     where
         B: Backend + Send + 'static,
@@ -65,8 +65,8 @@ impl Start<'_> {
     }
 }
 
-/// Who computes a model.
-/// An encoder is small, and has no cache: it stays on the CPU.
+/// Resolves the device for a model.
+/// An encoder is small and has no cache: it stays on the CPU.
 pub fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
     match (model.architecture.encoder, options.offload.device) {
         (true, Device::Candle) => Ok(ResolvedDevice::Candle(Device::candle()?)),
@@ -75,11 +75,11 @@ pub fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
     }
 }
 
-/// Everything that keys and values depend on beside the tokens that they are of.
-/// Where a row's numbers don't depend on what shares its step, the cache gives the same bits as a
+/// A fingerprint of everything that keys and values depend on besides their tokens.
+/// If a row's numbers don't depend on the other rows in its step, the cache is bitwise equal to a
 /// fresh computation.
-/// No file from a device may change that: so there are two sorts of files, of the CPU and of
-/// everything else, whose numbers agree within rounding.
+/// Files from a device must not break that: so there are two kinds of files, of the CPU and of
+/// everything else; their numbers agree within rounding.
 fn fingerprint(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -87,9 +87,9 @@ fn fingerprint(
     kv: KvType,
     (invariant, is_long): (bool, bool),
 ) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes; what these lack is in the
+    // Sizes, quantization and rope settings are in the model's own bytes; the rest is in the
     // architecture file.
-    // Which rotation is taken may depend on how long sequences may be.
+    // The choice of rotation may depend on the maximum length of sequences.
     let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }

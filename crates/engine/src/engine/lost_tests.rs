@@ -1,4 +1,4 @@
-//! A model file that is changed while it is used.
+//! Tests a model file that changes while it is in use.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn ask(seed: u64, max_tokens: usize) -> Request {
     Request { messages, sampling, ignore_eos: true, max_tokens: Some(max_tokens), ..Request::default() }
 }
 
-/// Whether the turn ends with an error that names the file.
+/// Checks that the turn ends with an error that names the file.
 #[track_caller]
 fn check_lost(events: impl Iterator<Item = Result<Event>>, path: &Path) {
     match events.last() {
@@ -53,7 +53,7 @@ fn a_file_that_is_cut_short_in_mid_answer_is_an_error_that_names_it() {
     assert!(first.unwrap().is_ok());
     OpenOptions::new().write(true).open(&paths[0]).unwrap().set_len(4096).unwrap();
     check_lost(events, &paths[0]);
-    // Nothing comes of it from then on, and whoever has another file does not notice.
+    // From then on it generates nothing, while engines with other files are unaffected.
     for seed in 0..3 {
         check_lost(engine.generate(&ask(seed, 8)).unwrap(), &paths[0]);
         assert_eq!(collect(other.generate(&ask(5, 40)).unwrap()).text, expected);
@@ -68,7 +68,7 @@ fn a_file_that_is_written_over_is_an_error_and_one_that_is_replaced_is_none() {
     let path = copy(folder.path());
     let engine = engine(&path);
     let expected = collect(engine.generate(&ask(1, 20)).unwrap()).text;
-    // Another one is put in its place, or it is removed: what is mapped stays.
+    // If it is replaced or removed, the mapped contents stay.
     let other = folder.path().join("other.gguf");
     std::fs::copy(&path, &other).unwrap();
     std::fs::rename(&other, &path).unwrap();
@@ -79,7 +79,7 @@ fn a_file_that_is_written_over_is_an_error_and_one_that_is_replaced_is_none() {
     let path = copy(folder.path());
     let engine = super::lost_tests::engine(&path);
     assert_eq!(collect(engine.generate(&ask(1, 20)).unwrap()).text, expected);
-    // As long as before, with other bytes in it.
+    // Overwritten with other bytes of the same length.
     let bytes = vec![7; std::fs::metadata(&path).unwrap().len() as usize];
     std::fs::write(&path, bytes).unwrap();
     let later = std::time::SystemTime::now() + Duration::from_secs(5);

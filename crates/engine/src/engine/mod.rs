@@ -1,4 +1,4 @@
-//! The face of the engine: load a model, generate turns.
+//! The engine's public interface: loads a model and generates turns.
 //! One thread owns the model and serves all requests together.
 
 mod context;
@@ -58,77 +58,77 @@ use segments::Segments;
 use serve::Job;
 pub use template::{Chosen, chat_template};
 
-/// Bytes of the host's memory for the static prefix that a GPU evicts.
+/// Bytes of host memory for static prefixes that a GPU evicts.
 const HOST_BYTES: u64 = 1 << 30;
 
 /// How to run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most tokens of a sequence; more than the model was trained for means that.
-    /// Default: what the model was trained for, as far as it takes no more than `context_memory`,
-    /// but at least 16384; on a GPU, and where `memory` is not known, at most 32768.
-    /// Cost: memory for keys and values, as it is used.
+    /// Most tokens of a sequence, limited to the context that the model was trained for.
+    /// Default: what the model was trained for, reduced to fit `context_memory`, but at least
+    /// 16384; on a GPU, and if `memory` is unknown, at most 32768.
+    /// Cost: memory for keys and values, allocated as used.
     pub context: Option<usize>,
-    /// Most bytes that the model may take with the default context.
+    /// Most bytes that the model with the default context may take.
     /// Default: half of `memory`.
     pub context_memory: Option<u64>,
-    /// How many sequences run at once.
+    /// Number of sequences running at once.
     /// Default 1.
     pub parallel: usize,
-    /// How many sequences of full length the KV cache has room for; shorter ones share it.
-    /// With more than run, later turns of those that don't find their keys and values there.
-    /// With fewer, those that run wait for each other where they are long.
+    /// Number of full-length sequences that fit into the KV cache; shorter ones share the room.
+    /// If it exceeds `parallel`, later turns find more of their keys and values cached.
+    /// If it is less, long running sequences wait for each other.
     /// Default: `parallel`.
     pub kv_sequences: Option<usize>,
-    /// Most bytes for keys and values: fewer than `context` and `kv_sequences` call for make
-    /// sequences wait for each other, and bound the longest one.
-    /// Default: as they call for.
+    /// Most bytes for keys and values: fewer than `context` and `kv_sequences` require make
+    /// sequences wait for each other, and limit the longest one.
+    /// Default: as many as they require.
     pub kv_bytes: Option<u64>,
-    /// How keys and values are kept.
+    /// The number format of keys and values.
     /// Default f16.
     pub kv: KvType,
-    /// The tool-call format, instead of the one that the chat template shows.
+    /// The tool-call format, instead of the one detected from the chat template.
     pub tool_format: Option<&'static Format>,
-    /// Bytes for snapshots of recurrent and windowed state, without which such models can't go on
-    /// from where prompts part.
-    /// Default 512 MiB, and never fewer than four snapshots.
+    /// Bytes for snapshots of recurrent and windowed state, without which models with such state
+    /// can't continue from where prompts diverge.
+    /// Default 512 MiB, but always at least four snapshots.
     pub snapshot_bytes: u64,
-    /// Who computes: which device, and how much of the model is there.
+    /// Which device computes, and which part of the model it holds.
     /// Default: the CPU.
     pub offload: Offload,
-    /// Bytes of the host's memory for the static prefix that a GPU evicts.
-    /// Default 1 GiB; without a GPU none.
+    /// Bytes of host memory for static prefixes that a GPU evicts.
+    /// Default 1 GiB; unused without a GPU.
     pub host_bytes: u64,
     /// Threads that compute on the CPU.
-    /// Default: one a core, two where there are fewer than four.
+    /// Default: one per core, or two per core with fewer than four.
     pub threads: usize,
-    /// With which instructions.
-    /// Default: the best that the CPU has.
+    /// The instruction set.
+    /// Default: the best that the CPU supports.
     pub isa: Isa,
-    /// Source of a chat template that is used instead of the file's.
+    /// Source of a chat template that replaces the file's.
     pub chat_template: Option<String>,
-    /// Whether to reason, for requests that don't say; `None` = the template's default.
+    /// Whether to reason, for requests that don't specify it; `None` = the template's default.
     pub thinking: Option<bool>,
-    /// How tokens are sampled where nobody says otherwise, if the file recommends nothing.
-    /// Default: nothing.
+    /// Sampling settings for requests without their own, if the file recommends none.
+    /// Default: empty.
     pub sampling: SamplingOverrides,
-    /// Whether a step computes several tokens of a sequence: those that the grammar forces, and
-    /// draft tokens of prompt lookup, which it verifies.
-    /// The same answers, sooner.
+    /// Whether a step computes several tokens of a sequence: those forced by the grammar, and draft
+    /// tokens of prompt lookup, which it verifies.
+    /// Gives the same answers faster.
     /// Default true.
-    /// Draft tokens are for the CPU only, which gives a token the same logits whatever is computed
-    /// beside it.
+    /// Draft tokens only work on the CPU, where the logits of a token don't depend on the other
+    /// rows of its step.
     pub drafts: bool,
-    /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps
-    /// have few rows.
+    /// Whether sequences keep decoding steadily during the prefill of others, which limits steps to
+    /// few rows.
     /// Default true.
-    /// Who waits for whole answers only, as a benchmark does, gets them sooner without.
+    /// Turning it off speeds up complete answers, for example in benchmarks.
     pub steady: bool,
-    /// Keeps the static prefix on disk too, so that a later run need not compute it again.
-    /// `None`, the default: not.
+    /// Also keeps static prefixes on disk, so that later runs need not recompute them.
+    /// `None`, the default: no disk cache.
     pub disk: Option<disk::Options>,
-    /// Bytes that the model may take: one that needs more is refused before it is loaded.
-    /// `None`, the default: not checked.
+    /// Bytes that the model may take: a model that needs more is refused before loading.
+    /// `None`, the default: no limit.
     pub memory: Option<u64>,
 }
 
@@ -163,41 +163,41 @@ pub struct Engine {
     name: String,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
-    /// This format with calls in other formats, which the prompt describes.
+    /// Other call formats, which the prompt describes.
     described: Vec<Described>,
     template_note: Option<String>,
     placement_note: Option<String>,
-    /// Texts that end every turn, since the model's family has no token for it.
+    /// Texts that end every turn, if the model's family has no token for it.
     stops: Vec<String>,
     thinking: Option<bool>,
-    /// How the file recommends that tokens are sampled.
+    /// The sampling recommended by the file.
     sampling: Sampling,
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
     format_chosen: bool,
     parameters: u64,
-    /// Whether a step computes several tokens of a sequence, and whether draft tokens are among
-    /// them.
+    /// Whether a step computes several tokens of a sequence, and whether these include draft
+    /// tokens.
     drafts: bool,
     speculates: bool,
-    /// What logits are gone through by, where they are read whole.
+    /// The instruction set for scanning logits on the host.
     isa: Isa,
     grammar: Grammar,
     segments: Segments,
     breakers: Breakers,
     context: usize,
-    /// Tokens that it was trained for.
+    /// The context length that the model was trained for.
     trained_context: usize,
-    /// Tokens that were asked for.
+    /// The requested context length.
     asked_context: Option<usize>,
-    /// Tokens that the KV cache holds.
+    /// Capacity of the KV cache in tokens.
     capacity: usize,
-    /// Tokens whose keys and values it holds now, in whole blocks.
+    /// Number of tokens now in the KV cache, in whole blocks.
     used: Arc<AtomicUsize>,
-    /// Whether it makes embeddings only.
+    /// Whether the model only makes embeddings.
     encoder: bool,
-    /// How embeddings are made of states; `None`: the model makes none.
+    /// How states are pooled to embeddings; `None` if the model makes none.
     pooling: Option<Pooling>,
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -207,8 +207,8 @@ impl Engine {
     /// Loads the model in `gguf`.
     ///
     /// # Errors
-    /// If the architecture, tokenizer, template or a weight is missing, unknown or broken.
-    /// If the model needs more memory than it may take.
+    /// If the architecture, tokenizer, template or a weight is missing, unknown or invalid.
+    /// Also if the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         Self::load_by(gguf, options, |start, resolved| {
             let Options { threads, isa, .. } = *start.options;
@@ -226,7 +226,7 @@ impl Engine {
         })
     }
 
-    /// The same, with a backend of the caller's: `begin` starts the thread that owns the model.
+    /// Loads the model with the caller's backend: `begin` starts the thread that owns it.
     fn load_by(
         gguf: &Gguf,
         options: &Options,
@@ -242,7 +242,7 @@ impl Engine {
         let tokenizer = Arc::new(crate::architecture::tokenizer(gguf)?);
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
-        // An encoder has no conversations, and its file no template.
+        // An encoder has no conversations, and its file has no template.
         let given = if architecture.encoder { Some("") } else { options.chat_template.as_deref() };
         let chosen = chat_template(gguf, &tokenizer, given)?;
         let control = tokenizer.control_texts().map(String::from).collect();
@@ -301,18 +301,18 @@ impl Engine {
         })
     }
 
-    /// Returns when what [`load`](Self::load) left to other threads is done.
-    /// Requests wait for it only where they need it; whoever takes times should, or it takes part
-    /// of the processor.
+    /// Waits for work that [`load`](Self::load) left to other threads.
+    /// Requests only wait for it where necessary; benchmarks should call this, since the work takes
+    /// processor time.
     pub fn settle(&self) {
         self.grammar.prepare();
     }
 
-    /// What the model in `gguf` takes of the host when it is loaded with these options.
+    /// The host memory that the model in `gguf` takes when loaded with these options.
     ///
     /// # Errors
-    /// As [`MemoryEstimate::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
-    /// stands against the device.
+    /// As [`MemoryEstimate::of`], [`Error::OutOfMemory`] if that exceeds the limit, and errors of
+    /// the device.
     pub fn memory_estimate(gguf: &Gguf, options: &Options) -> Result<MemoryEstimate> {
         let architecture = Architecture::of(gguf)?;
         let (context, config) = cache_config(gguf, &architecture, options)?;
@@ -324,40 +324,39 @@ impl Engine {
         Ok(estimate)
     }
 
-    /// What messages call the model.
+    /// The model's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What a person should know about the chat template: that the file's is not used, and why.
+    /// A note for the user about the chat template: that the file's isn't used, and why.
     pub fn template_note(&self) -> Option<&str> {
         self.template_note.as_deref()
     }
 
-    /// What a person should know about the vocabulary: special tokens that the file names and it
-    /// doesn't have.
+    /// A note for the user about the vocabulary: special tokens that the file names but the
+    /// vocabulary doesn't have.
     pub fn tokenizer_note(&self) -> Option<&str> {
         self.tokenizer.note()
     }
 
-    /// What a person should know about where the model is: how much of it is on a GPU.
+    /// A note for the user about the placement of the model: how much of it is on a GPU.
     pub fn placement_note(&self) -> Option<&str> {
         self.placement_note.as_deref()
     }
 
-    /// How tokens are sampled where nobody says otherwise: as the file recommends
-    /// (`general.sampling.*`), else as [`Options::sampling`] says.
+    /// The default sampling: as the file recommends (`general.sampling.*`), otherwise
+    /// [`Options::sampling`].
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
-    /// Whether the model is an encoder, which makes embeddings and writes no text.
+    /// Whether the model is an encoder, which makes embeddings and generates no text.
     pub fn is_encoder(&self) -> bool {
         self.encoder
     }
 
-    /// How many tokens' keys and values the KV cache holds now, in whole blocks, and how many it
-    /// can hold.
+    /// The number of tokens now in the KV cache, in whole blocks, and its capacity.
     pub fn cached(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.capacity)
     }
@@ -377,8 +376,8 @@ impl Engine {
         self.template.source()
     }
 
-    /// The text of the prompt that `request` is rendered to; texts that only read like control
-    /// tokens stand as they are.
+    /// The text of the rendered prompt for `request`; texts that only read like control tokens are
+    /// unchanged.
     ///
     /// # Errors
     /// If the template refuses the request.
@@ -388,7 +387,7 @@ impl Engine {
         Ok(placeholders.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
     }
 
-    /// The tokens of the prompt that `request` is rendered to.
+    /// The tokens of the rendered prompt for `request`.
     ///
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
@@ -397,12 +396,12 @@ impl Engine {
         Ok(tokens)
     }
 
-    /// How calls are written; `None` = the chat template shows a way that is not known.
+    /// The call format; `None` if the chat template shows an unknown one.
     pub fn format(&self) -> Option<&'static Format> {
         self.format
     }
 
-    /// Whether [`Options::tool_format`] said so.
+    /// Whether [`Options::tool_format`] selected the format.
     pub fn format_is_chosen(&self) -> bool {
         self.format_chosen
     }
@@ -412,7 +411,7 @@ impl Engine {
         self.parameters
     }
 
-    /// The request with what the engine's options say where it says nothing.
+    /// The request with defaults from the engine's options.
     fn completed<'r>(&self, request: &'r Request) -> Cow<'r, Request> {
         let mut request = Cow::Borrowed(request);
         if request.thinking.is_none() && self.thinking.is_some() {
@@ -421,12 +420,12 @@ impl Engine {
         request
     }
 
-    /// Starts to generate the turn that `request` asks for.
+    /// Starts to generate a turn for `request`.
     /// Dropping the events cancels it.
     ///
     /// # Errors
-    /// Before anything is generated: if the request contradicts itself, or the template refuses it.
-    /// If a tool's schema can't be honoured, or the prompt does not fit the context.
+    /// Before generating: if the request contradicts itself, or the template refuses it.
+    /// Also if a tool's schema can't be enforced, or the prompt doesn't fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
         let by = self.renderer(request)?;
@@ -474,14 +473,14 @@ impl Engine {
             let mut constraint =
                 self.grammar.constraint(turn, &|text| self.tokenizer.id(text), &request.until)?;
             let mut parser = Parser::new(turn);
-            // Visible control tokens: some files mark the tags of calls as such.
+            // Show control tokens, since some files label the tags of calls as such.
             let mut text = self.tokenizer.stream().with_special();
             if turn.raw || turn.has_shape() {
-                // What it begins with is as the tokens say.
+                // The beginning is decoded exactly as its tokens are.
                 text = text.continuing();
             }
             if !prompt.continuation.is_empty() {
-                // Whoever asks knows it: what comes of it is not reported.
+                // The caller knows this part, so its results aren't reported.
                 drop(parser.push(&prompt.continuation));
                 let tokens = self.tokenizer.encode_within(&prompt.continuation)?;
                 tokens.iter().for_each(|&token| drop(text.push(token)));
@@ -500,7 +499,7 @@ impl Engine {
                 constraint,
                 answer: Vec::new().into_iter(),
                 parser,
-                // What has a shape says itself where it ends, and may contain any text.
+                // Text with a grammar ends by itself, and may contain any text.
                 stop: match turn.has_shape() || request.ignore_eos {
                     true => StopTexts::new(&request.stop, &[]),
                     false => StopTexts::new(&request.stop, &self.stops),
@@ -544,7 +543,7 @@ impl Engine {
         Ok(Events { receiver, cancelled, ended: false })
     }
 
-    /// The tokens that close a string of a call.
+    /// The tokens that close a string in a call.
     fn closer(&self, format: &Format) -> Result<Vec<u32>> {
         let text = format.end_of_string();
         Ok(match self.tokenizer.id(text) {
@@ -564,7 +563,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The thread ends when the channel closes and the running turns are over.
+        // The thread ends when the channel closes and the running turns have ended.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Prompts token by token, for people who want to see what a model reads; without its weights, too.
+//! Shows prompts token by token, to inspect what a model reads; the weights aren't needed.
 
 use alara_text::chat::formats::Format;
 use alara_text::gguf::Gguf;
@@ -16,18 +16,18 @@ use crate::{Error, Result};
 /// A token of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptToken {
-    /// Its id.
+    /// The token's id.
     pub id: u32,
-    /// Its bytes in text, which may be half a character, or its name.
+    /// Its bytes in text, which may be part of a character, or its name.
     pub bytes: Vec<u8>,
-    /// Whether it is a special token, which the template or the tokenizer set: text of a message
-    /// that reads the same is made of ordinary ones.
+    /// Whether it is a special token inserted by the template or the tokenizer: equal text in a
+    /// message consists of ordinary tokens.
     pub special: bool,
 }
 
 impl Engine {
-    /// The tokens of the answer that `request` brings with it, as in the prompts that
-    /// come after it; none if it brings none.
+    /// The tokens of the answer that `request` contains, as they appear in the prompts of later
+    /// turns; empty without one.
     ///
     /// # Errors
     /// As [`Engine::prompt_tokens`].
@@ -36,7 +36,7 @@ impl Engine {
         self.renderer(request)?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
     }
 
-    /// What makes prompts; an encoder has none.
+    /// The renderer of prompts; an encoder has none.
     pub(super) fn renderer<'r>(&'r self, request: &'r Request) -> Result<Renderer<'r>> {
         if self.encoder {
             return Err(Error::Encoder { model: self.name.clone() });
@@ -50,7 +50,7 @@ impl Engine {
         Ok(Renderer { template, format, tokenizer, control, now, until })
     }
 
-    /// The prompt that `request` is rendered to, token by token.
+    /// The rendered prompt for `request`, token by token.
     ///
     /// # Errors
     /// As [`Engine::prompt_tokens`].
@@ -68,24 +68,24 @@ impl Engine {
     }
 }
 
-/// What renders the prompts of a model: its vocabulary, chat template and tool format.
-/// Weights are not loaded.
+/// Renders the prompts of a model with its vocabulary, chat template and tool format.
+/// Doesn't load the weights.
 pub struct Prompts(Engine);
 
 impl Prompts {
-    /// What renders the prompts of the model in `gguf`.
-    /// Of the options those count that an [`Engine`] renders prompts by.
+    /// Prepares rendering for the model in `gguf`.
+    /// Uses the options that affect an [`Engine`]'s prompts.
     ///
     /// # Errors
-    /// If the architecture, tokenizer or template is missing, unknown or broken.
+    /// If the architecture, tokenizer or template is missing, unknown or invalid.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         let options = Options { offload: Offload::cpu(), memory: None, ..options.clone() };
-        // Nothing is computed.
+        // The thread does nothing.
         let engine = Engine::load_by(gguf, &options, |_, _| Ok((std::thread::spawn(|| {}), false)))?;
         Ok(Prompts(engine))
     }
 
-    /// The prompt that `request` was rendered to at the time `now` (UTC), token by token.
+    /// The rendered prompt for `request` at the time `now` (UTC), token by token.
     ///
     /// # Errors
     /// As [`Engine::prompt_tokens`].
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(ids, engine.prompt_tokens(&request).unwrap());
         let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.clone()).collect();
         assert_eq!(String::from_utf8(bytes).unwrap(), engine.prompt(&request).unwrap());
-        // One that a message contains is text.
+        // One in a message is text.
         let ends = pieces.iter().filter(|piece| piece.special && piece.bytes == b"<|im_end|>");
         assert_eq!(ends.count(), 2);
     }

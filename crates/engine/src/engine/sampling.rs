@@ -1,4 +1,4 @@
-//! From what a request says of texts to what a sampler knows of tokens.
+//! Converts the texts in a request's sampling options to tokens for the sampler.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,17 +10,17 @@ use alara_text::tokenizer::Tokenizer;
 
 use crate::{Error, Result};
 
-/// Most bytes of a breaker that count, and tokens of one, as with llama.cpp
+/// Most bytes of a breaker that count, and most tokens of one, as in llama.cpp
 /// (`llama_sampler_init_dry`).
 const LONGEST_TEXT: usize = 40;
 const LONGEST: usize = 20;
-/// How many breakers are remembered.
+/// How many breakers are cached.
 const REMEMBERED: usize = 64;
 
-/// Sequences of tokens that are a breaker.
+/// Token sequences that form a breaker.
 type Sequences = Arc<[Box<[u32]>]>;
 
-/// DRY's breakers by their texts, the one used last at the end: each takes a look at the whole
+/// Cache of DRY's breakers by text, most recently used last: each requires a scan of the whole
 /// vocabulary.
 #[derive(Debug, Default)]
 pub struct Breakers {
@@ -28,12 +28,12 @@ pub struct Breakers {
 }
 
 impl Breakers {
-    /// The sampler of a turn.
-    /// A biased text is each of its tokens, as llama.cpp takes it.
+    /// Builds the sampler of a turn.
+    /// A biased text biases each of its tokens, as in llama.cpp.
     ///
     /// # Errors
-    /// If the vocabulary has no tokens for a text, there are too many breakers, or the request is
-    /// over.
+    /// If the vocabulary has no tokens for a text, there are too many breakers, or the request has
+    /// ended.
     pub fn sampler(&self, sampling: &Sampling, tokenizer: &Tokenizer, until: &Until) -> Result<Sampler> {
         let tokenizer = &tokenizer.until(until);
         let logit_bias = biases(&sampling.logit_bias, tokenizer, until)?;
@@ -65,7 +65,7 @@ impl Breakers {
         if let Some(sequences) = find(&mut known()) {
             return Ok(sequences);
         }
-        // No lock is held meanwhile.
+        // Computed without holding the lock.
         let sequences: Sequences = breaker(text, tokenizer, until)?.into();
         let mut known = known();
         if known.len() >= REMEMBERED {
@@ -76,7 +76,7 @@ impl Breakers {
     }
 }
 
-/// The biases as those of tokens, one each.
+/// Converts the biases to one per token.
 fn biases(given: &[(Biased, f32)], tokenizer: &Tokenizer, until: &Until) -> Result<Vec<(Biased, f32)>> {
     let mut biases: Vec<(Biased, f32)> = Vec::new();
     let mut places = HashMap::new();
@@ -95,7 +95,7 @@ fn biases(given: &[(Biased, f32)], tokenizer: &Tokenizer, until: &Until) -> Resu
                 Entry::Occupied(place) => {
                     let known = &mut biases[*place.get()].1;
                     let banned = *known <= Sampling::BANNED || *bias <= Sampling::BANNED;
-                    // Two that ban nothing don't do so together.
+                    // Biases that don't ban a token individually don't ban it together.
                     let sum = (*known + bias).max(Sampling::BANNED.next_up());
                     *known = if banned { Sampling::BANNED } else { sum };
                 }
@@ -105,15 +105,16 @@ fn biases(given: &[(Biased, f32)], tokenizer: &Tokenizer, until: &Until) -> Resu
     Ok(biases)
 }
 
-/// The tokens that are a breaker: every one that contains its text.
-/// A token that ends with the beginning of one is one too, together with the tokens of its rest.
+/// The token sequences for a breaker: every token that contains its text.
+/// A token that ends with the beginning of the text also counts, followed by the tokens of the
+/// rest.
 /// Source: `get_overlapping_token_sequences` of llama.cpp.
 fn breaker(text: &str, tokenizer: &Tokenizer, until: &Until) -> Result<Vec<Box<[u32]>>> {
     let mut sequences = Vec::new();
     if text.is_empty() {
         return Ok(sequences);
     }
-    // The tokens of what follows a place in the text, once it is asked for.
+    // The tokens of the text's remainder at each position, computed on demand.
     let mut rests: Vec<Option<Vec<u32>>> = vec![None; text.len()];
     for token in 0..tokenizer.len() as u32 {
         until.at_step(token as usize)?;

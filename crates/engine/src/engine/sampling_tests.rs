@@ -20,7 +20,7 @@ fn breakers_are_few_and_short() {
     let sampler = |texts| breakers.sampler(&dry(texts), &tokenizer, &Until::default());
     let many = (0..5000).map(|index| format!("breaker {index}")).collect();
     assert!(matches!(sampler(many), Err(Error::InvalidRequest { .. })));
-    // Of a long one the beginning counts, so that it takes no longer.
+    // Only the beginning of a long breaker counts, so that it takes no longer.
     let begun = Instant::now();
     sampler(vec!["ab \n".repeat(75_000)]).unwrap();
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());

@@ -1,12 +1,12 @@
-//! Where the static segments of a prompt end, in tokens.
+//! Finds the ends of a prompt's static segments, in tokens.
 //!
-//! A template renders one string, and a tokenizer joins what stands side by side, so no piece of
-//! text has tokens of its own.
-//! A boundary is the last token that is the same whatever follows.
-//! The static part is rendered before two different tails, and what both begin with does not depend
-//! on them.
-//! What is left over joins what comes next.
-//! Owns what was found, since it is the same for all requests of an agent.
+//! A template renders one string, and a tokenizer merges adjacent characters, so a piece of text
+//! has no tokens of its own.
+//! A boundary follows the last token that doesn't depend on later text.
+//! To find it, the static part is rendered before two different tails; the common prefix doesn't
+//! depend on them.
+//! The remaining text merges with what follows.
+//! Owns a cache of boundaries, since they are equal for all requests of an agent.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,12 +18,12 @@ use jiff::civil::DateTime;
 use crate::cache::Prefix;
 use crate::{Error, Result};
 
-/// Tails that no tokenizer joins with what stands before them in the same way.
+/// Tails that every tokenizer merges differently with the preceding text.
 const PROBES: [&str; 2] = ["Probe", "7 of them"];
 
-/// How many static parts are remembered.
+/// How many static parts are cached.
 const REMEMBERED: usize = 64;
-/// How many segments of a system prompt have a boundary: each is found by two prompts more.
+/// How many segments of a system prompt get a boundary: finding each takes two more prompts.
 const BOUNDARIES: usize = 64;
 
 /// Finds boundaries with a model's template and tokenizer.
@@ -39,23 +39,23 @@ struct Known {
     tools: Vec<Tool>,
     unlisted: Vec<String>,
     reasoning: (Option<bool>, Option<ReasoningEffort>),
-    /// Up to the last boundary.
+    /// The tokens up to the last boundary.
     tokens: Vec<u32>,
     ends: Vec<usize>,
 }
 
-/// Who renders and tokenizes.
+/// Renders and tokenizes prompts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renderer<'a> {
     /// The template.
     pub template: &'a ChatTemplate,
-    /// How the model writes a turn.
+    /// The model's format of a turn.
     pub format: &'static Format,
     /// The tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Texts that message contents must not forge.
     pub control: &'a [String],
-    /// The time that templates print.
+    /// The current time for templates.
     pub now: DateTime,
     /// When to give up.
     pub until: &'a Until,
@@ -96,15 +96,15 @@ impl Renderer<'_> {
         Ok((prompt, tokens))
     }
 
-    /// The turn that `request` asks for behind its prompt.
+    /// The turn for `request`, following its prompt.
     pub(super) fn turn(&self, request: &Request, prompt: &Prompt) -> Turn {
-        // A bare prompt shows no reasoning and no calls.
+        // A bare prompt shows no reasoning or calls.
         let template = if request.is_raw() { "" } else { self.template.serving(request).source() };
         Turn::new(self.format, request, template, &prompt.generation_prompt)
     }
 
-    /// The tokens of `answer` to `request`, whose own are `tokens`, as they stand in the prompts
-    /// that come after it.
+    /// The tokens of `answer` to `request`, whose prompt is `tokens`, as they appear in the prompts
+    /// of later turns.
     ///
     /// # Errors
     /// As [`Renderer::prompt`].
@@ -130,8 +130,8 @@ impl Renderer<'_> {
 }
 
 impl Segments {
-    /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each
-    /// static segment, after the tools, and where the turn begins.
+    /// Where other prompts may diverge from that of `request`, whose tokens are `tokens`: after
+    /// each static segment, after the tools, and where the turn begins.
     pub(super) fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
         if request.is_raw() {
@@ -195,7 +195,7 @@ fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
         reasoning_effort: request.reasoning_effort,
         ..Request::default()
     };
-    // What a template refuses has no boundaries.
+    // If the template refuses a probe, there is no boundary.
     let end = |tails: [Request; 2]| {
         let [one, other] = tails.map(|tail| by.prompt(&tail).map(|(_, tokens)| tokens));
         Some(common(&one.ok()?, tokens).min(common(&other.ok()?, tokens)))
@@ -214,7 +214,7 @@ fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
     ends
 }
 
-/// Number of tokens that both begin with.
+/// The length of the common prefix.
 fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -33,7 +33,7 @@ fn request(second: &str, messages: Vec<Message>) -> Request {
     }
 }
 
-/// What may follow the static part.
+/// Possible continuations of the static part.
 fn tails() -> Vec<Vec<Message>> {
     let text = [" led by a space", "\n\nby lines", "'s <|im_end|>"];
     let mut tails: Vec<_> = text.map(|text| vec![Message::user(text)]).into();
@@ -63,15 +63,15 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
         .collect()
 }
 
-/// The tokens of the prompt for `request`, and what is said of it.
+/// The tokens of the prompt for `request`, and its prefix information.
 fn place(by: Renderer, request: &Request) -> Option<(Vec<u32>, Prefix)> {
     let (prompt, tokens) = by.prompt(request).ok()?;
     let prefix = Segments::default().prefix(by, request, &prompt, &tokens);
     Some((tokens, prefix))
 }
 
-/// Templates that print static text where it moves with the conversation: the tools, or all of it,
-/// before the last question.
+/// Templates that print static text at a position that depends on the conversation: the tools, or
+/// everything, before the last question.
 const MOVING: [&str; 3] =
     ["Mistral-Small-3.2-24B-Instruct-2506", "mistral-small", "mistralai-Mistral-Nemo-Instruct-2407"];
 
@@ -102,8 +102,8 @@ fn ids_of_segments_never_depend_on_what_follows() {
             };
             let pinned = |tokens: &[u32], prefix: &Prefix| tokenizer.decode(&tokens[..prefix.pinned], true);
             for (other, its) in &placed {
-                // Conversations that are rendered otherwise from the beginning have less in common,
-                // but never other ids.
+                // Conversations that are rendered differently from the beginning have less in
+                // common, but never other ids.
                 let both = its.pinned.min(prefix.pinned);
                 assert_eq!(tokens[..both], other[..both], "{name} {vocabulary}");
                 let text = pinned(other, its);
@@ -114,7 +114,7 @@ fn ids_of_segments_never_depend_on_what_follows() {
                     moving.insert(name.clone());
                 }
             }
-            // Another second skill: what stands before it has the same ids and the same end.
+            // With another second skill, the text before it has the same ids and the same end.
             let c = "Something else: another skill";
             let (other, its) = place(by, &request(c, tails().remove(0))).unwrap();
             let shared = common(tokens, &other);
@@ -122,8 +122,8 @@ fn ids_of_segments_never_depend_on_what_follows() {
                 prefix.boundaries.iter().copied().filter(|end| *end <= shared).collect()
             };
             assert_eq!(ends(prefix), ends(&its), "{name} {vocabulary}");
-            // Of the segment that both have, all but what its last letters may join is before its
-            // end.
+            // Of the common segment, everything up to what its last letters may merge with is
+            // before its end.
             let before = ends(prefix).last().copied().unwrap_or(0);
             assert!(
                 tokenizer.decode(&tokens[..before], true).contains("carefully, and then"),

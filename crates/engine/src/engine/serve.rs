@@ -1,5 +1,5 @@
-//! The thread that owns a model: it takes requests in, steps all that run together, and writes what
-//! the disk is to keep meanwhile.
+//! The thread that owns a model: accepts requests, computes steps of all running sequences
+//! together, and writes to the disk cache meanwhile.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,15 +17,13 @@ use crate::schedule::STEP_TOKENS;
 use crate::sequence::Sequence;
 use crate::{Error, Result};
 
-/// What the thread is asked for.
+/// A request to the thread.
 pub enum Job {
-    /// A turn.
     Turn(Box<Sequence>),
-    /// An embedding.
     Embed(EmbedJob),
 }
 
-/// Starts the thread that owns the model, and tells in `used` how many tokens are cached.
+/// Starts the thread that owns the model; it stores the number of cached tokens in `used`.
 pub(super) fn start<B: Backend + Send + 'static>(
     pool: Pool<B>,
     queue: mpsc::Receiver<Job>,
@@ -37,16 +35,16 @@ where
     std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue, &used))
 }
 
-/// How often a disk that is slower than the model is asked whether it takes more.
+/// Polling interval for a disk that is slower than the model.
 const DISK_BEAT: Duration = Duration::from_millis(5);
 
-/// The next request.
-/// Until it comes, what is queued for the disk is written; `None` once nobody can send one and all
-/// is written, or took too long.
+/// Waits for the next request.
+/// Meanwhile it writes queued segments to disk; `None` once all senders are gone and everything is
+/// written, or writing took too long.
 fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Job>) -> Option<Job> {
     let mut ended = None;
     loop {
-        // A file that can't be made is no matter of a request.
+        // A failure to create a file doesn't concern any request.
         let wait = match pool.write().unwrap_or(WriteProgress::Done) {
             WriteProgress::Done => return jobs.recv().ok(),
             WriteProgress::More => Duration::ZERO,
@@ -65,13 +63,13 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Job>) -> Option<Jo
     }
 }
 
-/// Serves requests until nobody can send one: each step computes a part of every running sequence,
-/// and before it one text is embedded.
+/// Serves requests until all senders are gone: before each step, which computes a part of every
+/// running sequence, it embeds one text.
 fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>, used: &AtomicUsize) {
     let mut running: Vec<Sequence> = Vec::new();
     let mut answers = AnswerHistories::default();
     let mut texts = VecDeque::new();
-    // Whether a text may find memory: not again before a sequence has finished.
+    // Whether a text may find memory: after a failure, not until a sequence has finished.
     let mut may_fit = true;
     loop {
         let first = match running.is_empty() && texts.is_empty() {
@@ -98,7 +96,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>, used: &Atomi
                 sequence.fail(error.again());
             }
         }
-        // A little of it, so that a server that is never idle gets it done as well.
+        // Write a little, so that a server that is never idle makes progress too.
         let _ = pool.write();
         let (finished, rest): (Vec<_>, Vec<_>) =
             running.into_iter().partition(|sequence| sequence.data.finished);
@@ -123,7 +121,7 @@ fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
     running.push(sequence);
 }
 
-/// One forward pass, and the next tokens of those whose prompt is through.
+/// One forward pass, and the next tokens of sequences whose prefill is complete.
 fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], answers: &AnswerHistories) -> Result<()> {
     for sequence in running.iter_mut() {
         sequence.data.finished |= sequence.is_over();

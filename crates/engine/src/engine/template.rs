@@ -1,9 +1,9 @@
-//! Which chat template a model file uses: the one that was given, else its own, else the one of its
+//! Chooses the chat template of a model file: the given one, else the file's own, else that of its
 //! family.
 //!
-//! A file may have several, by name.
-//! As in Hugging Face's `get_chat_template`, `tool_use` serves requests that have tools, and the
-//! default one all others.
+//! A file may have several, with names.
+//! As in Hugging Face's `get_chat_template`, `tool_use` is for requests with tools, and the default
+//! one for all others.
 
 use alara_text::chat::{ChatTemplate, Family, TemplateError, Traits};
 use alara_text::gguf::Gguf;
@@ -11,29 +11,28 @@ use alara_text::tokenizer::Tokenizer;
 
 use crate::{Error, Result};
 
-/// The metadata key of a file's template; others have a name behind it.
+/// The metadata key of a file's template; named templates have the name appended.
 const KEY: &str = "tokenizer.chat_template";
 
-/// The template of a model file.
+/// The chat template of a model file.
 #[derive(Debug)]
 pub struct Chosen {
-    /// The template, compiled.
+    /// The compiled template.
     pub template: ChatTemplate,
-    /// The model's family, if it is one that can be told for sure.
+    /// The model's family, if it can be determined with certainty.
     pub family: Option<&'static Family>,
-    /// Why the template is not the file's, for people.
+    /// Why the template isn't the file's own, as a message.
     pub note: Option<String>,
 }
 
 /// The chat template of the model in `gguf`.
-/// `given`, a template's source, wins over the file's own, and that over the built-in one of the
-/// model's family.
-/// The latter serves files without a template or with one that can't be compiled.
-/// A template of white space is none.
+/// `given`, a template's source, takes precedence over the file's own, and that over the built-in
+/// one of the model's family.
+/// The built-in one is for files without a template or with one that can't be compiled.
+/// A template of only whitespace counts as absent.
 ///
 /// # Errors
-/// If the given template can't be compiled, or the file's can't be used and its family is not
-/// known.
+/// If the given template can't be compiled, or the file's can't be used and its family is unknown.
 pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) -> Result<Chosen> {
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
     let (bos, eos) = (text(tokenizer.bos()), text(tokenizer.eos()));
@@ -66,7 +65,7 @@ pub fn chat_template(gguf: &Gguf, tokenizer: &Tokenizer, given: Option<&str>) ->
     let (default, tool_use) =
         (own("")?.map_or_else(|| own("default"), |own| Ok(Some(own)))?, own("tool_use")?);
     let (own, tool_use) = match (default, tool_use) {
-        // The only one there is serves all.
+        // A single template is used for all requests.
         (None, tool_use) => (tool_use, None),
         both => both,
     };

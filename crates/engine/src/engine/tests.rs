@@ -1,4 +1,4 @@
-//! Turns of a tiny model with random weights: what it says is noise, how it is served is not.
+//! Turns of a tiny model with random weights: the text is noise, but how it is served is not.
 
 use std::path::Path;
 use std::task::Poll;
@@ -82,7 +82,7 @@ fn who_waits_may_look_whether_something_has_come() {
     let engine = engine(2048, 1);
     let mut long = engine.generate(&request(&"house ".repeat(1500), 4)).unwrap();
     assert!(long.poll(Duration::ZERO).is_pending(), "the prompt is being computed");
-    // Whoever does not want to wait leaves.
+    // Disconnect instead of waiting.
     drop(long);
     let mut short = engine.generate(&request("the house", 1)).unwrap();
     let event = short.poll(Duration::MAX);
@@ -98,7 +98,7 @@ fn the_cache_tells_how_full_it_is() {
     let engine = engine(256, 2);
     assert_eq!(engine.cached(), (0, 512));
     let tokens = turn(&engine, &sampled("a longer prompt about a house and a kitchen", 3)).usage;
-    // The turn's end is told before its blocks are counted.
+    // The end of a turn is reported before its blocks are counted.
     let next = turn(&engine, &sampled("one", 3)).usage;
     let (used, capacity) = engine.cached();
     assert!(used >= tokens.prompt_tokens && used <= capacity && next.prompt_tokens < capacity, "{used}");
@@ -169,7 +169,7 @@ fn an_answer_that_is_brought_along_is_said_and_kept() {
     next.messages.splice(..0, [asked.messages[0].clone(), answer]);
     let [before, after] = [&asked, &next].map(|request| engine.prompt_tokens(request).unwrap());
     assert_eq!(after[..before.len() + tokens.len()], [before.clone(), tokens.clone()].concat());
-    // What is said last was never computed.
+    // The last token was never computed.
     assert_eq!(turn(&engine, &next).usage.cached_tokens, before.len() + tokens.len() - 1);
 
     let cut = turn(&engine, &Request { max_tokens: Some(2), ..asked });
@@ -186,7 +186,7 @@ fn an_answer_goes_on_if_its_end_is_ignored() {
     let ends = |ignore| -> Vec<_> { (0..8).map(|seed| ask(1.5, seed, ignore).finish).collect() };
     assert!(ends(false).contains(&Finish::Stop), "so few tokens, and none of them an end");
     assert_eq!(ends(true), [const { Finish::Length }; 8]);
-    // The most likely tokens are found another way.
+    // Greedy sampling finds the most likely tokens another way.
     assert_eq!(ask(0.0, 0, false).finish, Finish::Stop);
     let greedy = ask(0.0, 0, true);
     assert_eq!((greedy.finish, greedy.usage.completion_tokens), (Finish::Length, 300));
@@ -212,8 +212,8 @@ fn a_miss_is_explained() {
     assert!(turn(&engine, &another).usage.cached_tokens > 0);
 }
 
-/// Whatever state a model has: the static text of an agent is computed once, also for those who ask
-/// at the same time.
+/// Whatever state a model has, the static text of an agent is computed once, even for simultaneous
+/// requests.
 #[test]
 fn the_same_skills_and_a_new_question_hit() {
     for case in ["qwen3-exact", "gemma3-exact", "gpt-oss-mxfp4-f32", "qwen35moe-fused-gate-up-exact"] {
@@ -291,8 +291,7 @@ fn a_random_model_calls_only_permitted_tools_with_valid_arguments() {
     }
 }
 
-/// A model whose template prints no tools gets them in its system prompt, and calls them all the
-/// same.
+/// A model whose template prints no tools gets them in its system prompt, and can still call them.
 #[test]
 fn a_model_without_native_calls_calls_in_the_house_format() {
     let source = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
@@ -319,7 +318,7 @@ fn a_model_without_native_calls_calls_in_the_house_format() {
     );
 }
 
-/// A schema of which a random model makes short work.
+/// A schema that a random model satisfies quickly.
 pub(super) fn verdict() -> serde_json::Value {
     json!({
         "type": "object",
@@ -356,7 +355,7 @@ fn tools_and_a_schema_take_two_phases() {
     assert!(serde_json::from_str::<serde_json::Value>(&alone.text).is_ok(), "{}", alone.text);
     for seed in 0..12 {
         let turn = turn(&engine, &asked(seed, ToolChoice::Auto));
-        // A random model does not come to call a tool by itself.
+        // A random model doesn't call a tool by chance.
         assert_eq!((turn.finish, turn.calls.len()), (Finish::Stop, 0), "seed {seed}: {}", turn.text);
         let value: serde_json::Value = serde_json::from_str(&turn.text).unwrap();
         assert!(jsonschema::is_valid(&verdict(), &value), "only the second phase is heard: {}", turn.text);
@@ -414,7 +413,7 @@ fn what_does_not_fit_is_refused_with_numbers() {
     assert_eq!(to_the_end.usage.prompt_tokens + to_the_end.usage.completion_tokens, 64);
 }
 
-/// What can't fit is refused by its bytes, before it is rendered or tokenized.
+/// Requests that can't fit are refused by their size, before rendering or tokenization.
 #[test]
 fn what_can_not_fit_is_refused_before_it_is_tokenized() {
     let small = engine(64, 1);
@@ -432,7 +431,7 @@ fn what_can_not_fit_is_refused_before_it_is_tokenized() {
     assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }
 
-/// A deadline and a client that leaves end what comes before the first token, and the turn.
+/// A deadline and a disconnected client end the work before the first token, and the turn.
 #[test]
 fn a_turn_ends_with_its_request() {
     let engine = engine(256, 1);
@@ -487,7 +486,7 @@ fn a_model_without_a_template_or_tool_format_says_so() {
     assert!(generic.unwrap().generate(&named).is_ok(), "any name will do where names are quoted");
 }
 
-/// The fixture `case` under another architecture's name and with another template.
+/// The fixture `case` with another architecture's name and another template.
 fn file(case: &str, architecture: &str, template: Option<&str>) -> Gguf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
     let gguf = Gguf::open(&path.join(case).join("model.gguf")).unwrap();

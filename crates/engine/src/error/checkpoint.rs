@@ -1,37 +1,37 @@
-//! What can be wrong with a checkpoint.
+//! Errors about checkpoints.
 
 use std::io;
 
 /// Why a checkpoint can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// A file of it is absent, or can't be read.
+    /// One of its files is missing, or can't be read.
     #[error(
         "can't open {file}: a checkpoint is model.safetensors with config.json and tokenizer.json beside it; get the whole folder"
     )]
     Open {
         /// The path.
         file: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file of it that should be JSON.
+    /// One of its files isn't valid JSON of the expected form.
     #[error("{file} is no JSON as it should be: get it again")]
     Json {
         /// The path.
         file: String,
-        /// What is wrong with it.
+        /// The JSON error.
         source: serde_json::Error,
     },
-    /// The table of tensors is wrong, or the file ends before they do.
+    /// The table of tensors is invalid, or the file is truncated.
     #[error("{file}: {problem} (is it a partial download?)")]
     Tensors {
         /// The path.
         file: String,
-        /// What is wrong, and where.
+        /// The problem and its position.
         problem: String,
     },
-    /// It has what would be left out of the computation.
+    /// It contains settings that the computation would ignore.
     #[error(
         "{file} has {what}, which this build does not know how to compute: it would give wrong vectors; take a GGUF \
          file of the model"

@@ -10,33 +10,33 @@ use crate::facts::Sizes;
 #[derive(Debug)]
 pub struct Attention<B: Backend> {
     q: Linear<B>,
-    /// To keys and values; `None`: those of another block are read.
+    /// Projections to keys and values; `None` to read those of another block.
     own: Option<(Linear<B>, Values<B>)>,
     output: Linear<B>,
     q_norm: Option<Norm<B>>,
     k_norm: Option<Norm<B>>,
-    /// Whether heads are normed after the rotation.
+    /// Whether heads are normalized after the rotation.
     norms_last: bool,
     /// Whether queries and keys are rotated.
     rotates: bool,
-    /// Whether each head's query is followed by a gate of the same width for what the head gives.
+    /// Whether each head's query is followed by a gate of the same width for the head's result.
     gated: bool,
-    /// An extra score per head, whose share of the attention goes nowhere.
+    /// An extra score per head, whose share of the attention is discarded.
     sinks: Option<B::Vector>,
     temperature: Option<Temperature>,
     shape: AttentionShape,
 }
 
-/// What makes values.
+/// The source of values.
 #[derive(Debug)]
 enum Values<B: Backend> {
-    /// A matrix, and a norm of each head's if there is one.
+    /// A projection, with an optional norm over each head.
     Own(Linear<B>, Option<Norm<B>>),
-    /// What keys are made of, normed.
+    /// The input of keys, normalized.
     OfKeys(Norm<B>),
 }
 
-/// Sharpens the attention of far positions: queries are multiplied by
+/// Sharpens attention at distant positions: queries are multiplied by
 /// `1 + scale * ln(1 + floor((position + offset) / step))`.
 #[derive(Clone, Copy, Debug)]
 struct Temperature {
@@ -66,7 +66,7 @@ impl<B: Backend> Attention<B> {
             && weights.dimension(&format!("{prefix}attn_q.weight"), 1)? == 2 * heads * key_width
             && value_width == key_width;
         let q_out = heads * key_width * if gated { 2 } else { 1 };
-        // Fused rows are those of q, then k, then v.
+        // Fused rows are q, then k, then v.
         let projection = |name: &str, start: usize, out: usize| {
             if fused {
                 let name = format!("{prefix}attn_qkv");
@@ -75,17 +75,17 @@ impl<B: Backend> Attention<B> {
                 Linear::load(weights, &format!("{prefix}{name}"), out, width)
             }
         };
-        // As long as a head: over each head.
-        // As long as the projection: over all heads together.
+        // With the length of a head: over each head.
+        // With the length of the projection: over all heads together.
         let norm = |name: &str, all: usize| {
             let name = format!("{prefix}{name}");
             let len = weights.facts.tensor(&format!("{name}.weight")).and_then(|info| info.shape.first());
             let width = if len == Some(&(all as u64)) { all } else { key_width };
             match architecture.qk_norm {
-                // Of heads that are not rotated there is none.
+                // Heads that don't rotate have no norm.
                 QkNorm::WeightlessAfterRope if !rotates => Ok(None),
                 QkNorm::WeightlessAfterRope => Norm::weightless(weights, key_width, norm_epsilon).map(Some),
-                // Those of models with layer norms are of that kind too, which no kernel has.
+                // Nor do those of models with layer norms, since no kernel supports that.
                 _ if architecture.norm == NormKind::Layer => Ok(None),
                 _ => Norm::maybe(weights, &name, width, norm_epsilon),
             }
@@ -129,7 +129,7 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    /// The layer's shape, from which its part of the cache is made.
+    /// The layer's shape, which determines its part of the cache.
     pub fn shape(&self) -> &AttentionShape {
         &self.shape
     }
@@ -194,7 +194,7 @@ impl<B: Backend> Attention<B> {
         self.output.apply(backend, &mixed)
     }
 
-    /// Queries as they meet keys, where those are another block's.
+    /// Prepares queries for keys of another block.
     fn ready(
         &self,
         backend: &mut B,
@@ -214,8 +214,7 @@ impl<B: Backend> Attention<B> {
 }
 
 impl Temperature {
-    /// The temperature of block number `layer`: where some layers don't rotate, only these have
-    /// one.
+    /// The temperature of block number `layer`: if only some layers rotate, the others have one.
     fn load<B: Backend>(weights: &Weights<B>, layer: usize, sizes: &Sizes) -> Result<Option<Self>> {
         let facts = weights.facts;
         let Some(scale) = facts.number("attention.temperature_scale")?.filter(|&scale| scale != 0.0) else {
@@ -230,7 +229,7 @@ impl Temperature {
         Ok(has.then_some(Temperature { scale, step, offset }))
     }
 
-    /// What multiplies the queries of each row; empty where nothing does.
+    /// The factors of each row's queries; empty if there are none.
     fn factors(self, step: &Step) -> Vec<f32> {
         let factors: Vec<f32> = step.positions().map(|position| self.at(position)).collect();
         if factors.iter().all(|&factor| factor == 1.0) { Vec::new() } else { factors }

@@ -1,4 +1,4 @@
-//! Gated DeltaNet: attention whose past is one matrix a head, which decays and is corrected token
+//! Gated DeltaNet: attention whose past is one matrix per head, which decays and is corrected token
 //! by token.
 //! Source: Yang et al. 2024, <https://arxiv.org/abs/2412.06464>.
 
@@ -11,9 +11,9 @@ use crate::facts::Sizes;
 /// One DeltaNet layer.
 #[derive(Debug)]
 pub struct Delta<B: Backend> {
-    /// To the channels that are convolved: queries, keys, values.
+    /// Projection to the convolved channels: queries, keys, values.
     qkv: Linear<B>,
-    /// To the gate of what the heads give.
+    /// Projection to the gate of the heads' results.
     gate: Linear<B>,
     rates: Rates<B>,
     weights: DeltaWeights<B::Vector>,
@@ -22,12 +22,12 @@ pub struct Delta<B: Backend> {
     shape: DeltaShape,
 }
 
-/// What makes the strength of each value head's correction (beta), and its decay (alpha).
+/// Projections to the strength of each value head's correction (beta), and to its decay (alpha).
 #[derive(Debug)]
 enum Rates<B: Backend> {
-    /// beta and alpha by two products.
+    /// beta and alpha by separate products.
     Separate([Linear<B>; 2]),
-    /// By one: of each key head `group` betas of its value heads, then as many alphas.
+    /// One product: for each key head `group` betas of its value heads, then as many alphas.
     Joined { both: Linear<B>, group: usize },
 }
 
@@ -50,8 +50,8 @@ impl<B: Backend> Delta<B> {
         let shape = DeltaShape {
             key_heads,
             value_heads,
-            // Value heads lie in the order of their key heads repeated whole, or each key head's
-            // lie together.
+            // Value heads are either ordered like the whole sequence of key heads repeated, or
+            // grouped by key head.
             grouped: facts.flag("ssm.v_head_reordered")? == Some(false),
             key_width: facts.size("ssm.state_size")?,
             value_width: inner / value_heads,
@@ -81,7 +81,7 @@ impl<B: Backend> Delta<B> {
         })
     }
 
-    /// The shape of its recurrent state.
+    /// The shape of the recurrent state.
     pub fn state_shape(&self) -> StateShape {
         StateShape::from(&self.shape)
     }

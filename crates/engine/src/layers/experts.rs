@@ -1,4 +1,4 @@
-//! A feed-forward layer of experts, of which each token uses a few.
+//! A feed-forward layer of experts, of which each token uses only a few.
 //! Source: Shazeer et al. 2017,
 //! <https://arxiv.org/abs/1701.06538>.
 
@@ -12,13 +12,13 @@ use crate::facts::{Facts, Sizes};
 #[derive(Debug)]
 pub struct Experts<B: Backend> {
     router: Linear<B>,
-    /// On what the router reads, which is then the residual stream, divided by `sqrt(D)`.
+    /// Applied to the router's input, which is then the residual stream, divided by `sqrt(D)`.
     router_norm: Option<Norm<B>>,
     routing: Routing<B::Vector>,
     stacks: ExpertStacks<B::Stack, B::Vector>,
-    /// On what experts read, which is then the residual stream.
+    /// Applied to the experts' input, which is then the residual stream.
     norm: Option<Norm<B>>,
-    /// On what they give together.
+    /// Applied to the experts' combined result.
     output_norm: Option<Norm<B>>,
     shared: Option<Shared<B>>,
     /// D.
@@ -29,14 +29,14 @@ pub struct Experts<B: Backend> {
 #[derive(Debug)]
 struct Shared<B: Backend> {
     ffn: Ffn<B>,
-    /// `[1, D]`: the sigmoid of its product with a row multiplies what the expert gives.
+    /// `[1, D]`: the sigmoid of its product with a row multiplies the expert's result.
     gate: Option<B::Matrix>,
-    /// On what it gives.
+    /// Applied to the expert's result.
     output_norm: Option<Norm<B>>,
 }
 
 impl<B: Backend> Experts<B> {
-    /// Loads the layer of block number `layer`; the experts' width F is that of the tensors.
+    /// Loads the layer of block number `layer`; the tensors determine the experts' width F.
     ///
     /// # Errors
     /// If a key or tensor is missing, or has another shape.
@@ -49,7 +49,7 @@ impl<B: Backend> Experts<B> {
         let hidden = weights.dimension(&name("ffn_down_exps.weight"), 0)?;
         let inner = GateUpStacks::load(weights, layer, [count, hidden, width])?;
         let norm = |part: &str| Norm::maybe(weights, &name(part), width, sizes.norm_epsilon);
-        // A dense layer beside experts is one that every token uses.
+        // A dense layer next to experts is one that every token uses.
         let suffix =
             ["_shexp", ""].into_iter().find(|it| weights.has(&name(&format!("ffn_down{it}.weight"))));
         let shared = match suffix {
@@ -113,7 +113,7 @@ impl<B: Backend> Experts<B> {
     }
 }
 
-/// What makes experts' inner rows: the first part of [`ExpertStacks`].
+/// The matrices for experts' inner rows: the first part of [`ExpertStacks`].
 struct GateUpStacks<B: Backend> {
     gate: B::Stack,
     up: Option<B::Stack>,
@@ -122,12 +122,12 @@ struct GateUpStacks<B: Backend> {
 }
 
 impl<B: Backend> GateUpStacks<B> {
-    /// Joined where the backend wants that and the file allows it.
+    /// Loads them, joined if the backend prefers it and the file permits it.
     fn load(weights: &Weights<B>, layer: usize, [count, hidden, width]: [usize; 3]) -> Result<Self> {
         let both =
             |part| [format!("blk.{layer}.ffn_gate_exps.{part}"), format!("blk.{layer}.ffn_up_exps.{part}")];
         let ([gate, up], [gate_bias, up_bias]) = (both("weight"), both("bias"));
-        // Fused rows are those of the gate, then those of up.
+        // Fused rows are those of gate, then those of up.
         let fused = format!("blk.{layer}.ffn_gate_up_exps.weight");
         let rows_of_fused = |rows| weights.stack(&fused, count, 2 * hidden, width, rows);
         if weights.backend.joins_matrices() {
@@ -154,7 +154,7 @@ impl<B: Backend> GateUpStacks<B> {
     }
 }
 
-/// How the file says that experts are chosen and weighed.
+/// How the file chooses and weights experts.
 fn routing<V>(facts: &Facts) -> Result<Routing<V>> {
     let (count, used) = (facts.size("expert_count")?, facts.size("expert_used_count")?);
     if used > count {
@@ -192,7 +192,7 @@ fn routing<V>(facts: &Facts) -> Result<Routing<V>> {
     })
 }
 
-/// The groups that experts are in, if there is more than one.
+/// The groups of experts, if there is more than one.
 fn groups(facts: &Facts, experts: usize, used: usize) -> Result<Option<Groups>> {
     let (count, kept) = (facts.maybe("expert_group_count")?, facts.maybe("expert_group_used_count")?);
     let Some(count) = count.filter(|&count| count > 1) else { return Ok(None) };

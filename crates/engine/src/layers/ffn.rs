@@ -14,20 +14,20 @@ pub struct Ffn<B: Backend> {
     activation: Activation,
 }
 
-/// What is made of the input.
+/// The projections of the input.
 #[derive(Debug)]
 enum GateUp<B: Backend> {
-    /// By one product, without a gate.
+    /// One product, without a gate.
     Up(Linear<B>, Ungated),
-    /// By two products.
+    /// Two separate products.
     Separate([Linear<B>; 2]),
-    /// By one: `hidden` rows of the gate, then as many of the other.
+    /// One product: `hidden` rows of the gate, then as many of up.
     Joined { both: Linear<B>, hidden: usize },
 }
 
 impl<B: Backend> Ffn<B> {
-    /// Loads the layer of block number `layer` whose tensors end in `suffix`; its width F is that
-    /// of the tensors.
+    /// Loads the layer of block number `layer` whose tensors end in `suffix`; the tensors determine
+    /// its width F.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.

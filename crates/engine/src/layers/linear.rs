@@ -14,7 +14,7 @@ pub struct Linear<B: Backend> {
 }
 
 impl<B: Backend> Linear<B> {
-    /// Loads `name.weight: [out, width]` and, if it is there, `name.bias: [out]`.
+    /// Loads `name.weight: [out, width]` and, if present, `name.bias: [out]`.
     ///
     /// # Errors
     /// If the weight is missing or has another shape.
@@ -22,7 +22,7 @@ impl<B: Backend> Linear<B> {
         Self::load_rows(weights, name, out, width, 0..out)
     }
 
-    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file has as one.
+    /// As [`Linear::load`], but only `rows`: one of several matrices that are fused in the file.
     ///
     /// # Errors
     /// As [`Linear::load`].
@@ -39,8 +39,8 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias: weights.vector_part(&format!("{name}.bias"), out, rows)? })
     }
 
-    /// The linear layers `names` of `out` each as one, where the backend wants that, the file has
-    /// them in one type, and without biases.
+    /// Joins the linear layers `names`, of `out` rows each, if the backend prefers it and the file
+    /// has them in one type, without biases.
     ///
     /// # Errors
     /// As [`Linear::load`].
@@ -67,7 +67,7 @@ impl<B: Backend> Linear<B> {
         Ok(y)
     }
 
-    /// As [`Linear::apply`], several at once.
+    /// Applies several layers to the same input, see [`Linear::apply`].
     ///
     /// # Errors
     /// If the backend fails.

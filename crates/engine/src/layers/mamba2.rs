@@ -1,5 +1,5 @@
-//! Mamba-2: a selective state space whose past is one matrix a head, which decays and is written to
-//! token by token.
+//! Mamba-2: a selective state space whose past is one matrix per head, which decays and is written
+//! to token by token.
 //! Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>; tensors as in llama.cpp
 //! src/models/mamba-base.cpp.
 
@@ -12,14 +12,14 @@ use crate::facts::Sizes;
 /// One Mamba-2 layer.
 #[derive(Debug)]
 pub struct Mamba2<B: Backend> {
-    /// To the gate of what the heads give.
+    /// Projection to the gate of the heads' results.
     gate: Linear<B>,
-    /// To the channels that are convolved: inputs, B, C.
+    /// Projection to the convolved channels: inputs, B, C.
     xbc: Linear<B>,
-    /// To the step of each head.
+    /// Projection to the step of each head.
     dt: Linear<B>,
     weights: ScanWeights<B::Vector>,
-    /// Over each group's part of what the heads give, after the gate.
+    /// Applied to each group's part of the heads' results, after the gate.
     norm: Option<B::Vector>,
     epsilon: f32,
     output: Linear<B>,
@@ -49,7 +49,7 @@ impl<B: Backend> Mamba2<B> {
             kernel: facts.size("ssm.conv_kernel")?,
         };
         let channels = shape.channels();
-        // One tensor: rows of the gate, of the channels, of the steps.
+        // A single tensor: rows of the gate, of the channels, of the steps.
         let input =
             |rows| Linear::load_rows(weights, &name("ssm_in"), inner + channels + heads, sizes.width, rows);
         let table = |part: &str, width: usize, rows: usize| {
@@ -74,7 +74,7 @@ impl<B: Backend> Mamba2<B> {
         })
     }
 
-    /// The shape of its recurrent state.
+    /// The shape of the recurrent state.
     pub fn state_shape(&self) -> StateShape {
         StateShape::from(&self.shape)
     }

@@ -1,6 +1,6 @@
 //! Multi-head latent attention in its absorbed form.
-//! The cache holds one row a token: a compressed key that serves as value too, and a rotated part
-//! that all heads share.
+//! The cache holds one row per token: a compressed key that also serves as the value, and a rotated
+//! part that all heads share.
 //! Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2405.04434>.
 
 use super::{Linear, Norm, Rotation, Weights, rope_width, score_factor};
@@ -11,22 +11,22 @@ use crate::facts::Sizes;
 /// One latent attention layer.
 #[derive(Debug)]
 pub struct Mla<B: Backend> {
-    /// To the compressed query, and its norm; `None`: queries are not compressed.
+    /// Projection to the compressed query, and its norm; `None` if queries aren't compressed.
     q_down: Option<(Linear<B>, Norm<B>)>,
     q_up: Linear<B>,
-    /// To the compressed key and the shared rotated part.
+    /// Projection to the compressed key and the shared rotated part.
     kv_down: Linear<B>,
     kv_norm: Norm<B>,
-    /// Takes a head's query into the space of compressed keys.
+    /// Maps a head's query to the space of compressed keys.
     /// `[H, rank, E - rope]`
     keys: B::Stack,
-    /// Takes what a head mixed out of it.
+    /// Maps a head's weighted sum back from it.
     /// `[H, value_width, rank]`
     values: B::Stack,
     output: Linear<B>,
     /// E, width of a head's query before it is absorbed.
     head: usize,
-    /// Elements of it that rotate, the last ones.
+    /// Number of its elements that rotate, the last ones.
     rope: usize,
     /// Width of the compressed key.
     rank: usize,
@@ -34,7 +34,7 @@ pub struct Mla<B: Backend> {
 }
 
 impl<B: Backend> Mla<B> {
-    /// Loads the layer of block number `layer`; its widths are those of the tensors.
+    /// Loads the layer of block number `layer`; the tensors determine its widths.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.
@@ -84,7 +84,7 @@ impl<B: Backend> Mla<B> {
         })
     }
 
-    /// The layer's shape, from which its part of the cache is made.
+    /// The layer's shape, which determines its part of the cache.
     pub fn shape(&self) -> &AttentionShape {
         &self.shape
     }
@@ -136,15 +136,15 @@ mod tests {
     use crate::layers::Rope;
     use alara_text::gguf::Gguf;
 
-    /// `[rows, out]` of `x: [rows, width]` and the numbers of a matrix `[out, width]`.
+    /// The product `[rows, out]` of `x: [rows, width]` and a matrix `[out, width]`.
     fn product(x: &[f32], w: &[f32], width: usize) -> Vec<f32> {
         let dot =
             |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum::<f64>();
         x.chunks(width).flat_map(|x| w.chunks(width).map(move |w| dot(x, w) as f32)).collect()
     }
 
-    /// Keys and values of every head made from the compressed key, as models of this kind were
-    /// trained.
+    /// Compares with keys and values of every head computed from the compressed key, as such models
+    /// were trained.
     #[test]
     fn the_absorbed_form_gives_what_the_expanded_one_gives() {
         let path = "../../tests/fixtures/arch/deepseek2-glm47flash-exact/model.gguf";
@@ -187,7 +187,7 @@ mod tests {
         let value = values.len() / heads / rank;
         let mut mixed = vec![0.0; rows * heads * value];
         for h in 0..heads {
-            // k_b is stored [rank, plain] a head: the key of a head is its transpose times the
+            // k_b is stored as [rank, plain] per head: the key of a head is its transpose times the
             // compressed key.
             let of_head = &keys[h * rank * plain..][..rank * plain];
             let transposed: Vec<f32> =

@@ -1,4 +1,4 @@
-//! The layers of a decoder: each loads itself by looking for its tensors and computes through a
+//! The layers of a decoder: each loads the tensors that are present and computes through a
 //! backend's ops.
 
 mod attention;

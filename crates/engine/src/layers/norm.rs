@@ -12,7 +12,7 @@ use crate::backend::Backend;
 pub struct Norm<B: Backend> {
     weight: B::Vector,
     epsilon: f32,
-    /// Whether the mean of rows is taken off first: a layer norm is an RMS norm of that.
+    /// Whether the mean of each row is subtracted first, which turns an RMS norm into a layer norm.
     centred: bool,
 }
 
@@ -30,7 +30,7 @@ impl<B: Backend> Norm<B> {
         Self::maybe(weights, name, width, epsilon)?.ok_or_else(|| weights.missing(&format!("{name}.weight")))
     }
 
-    /// Loads `name.weight: [width]` if it is there.
+    /// Loads `name.weight: [width]` if present.
     ///
     /// # Errors
     /// If it has another shape.
@@ -39,10 +39,10 @@ impl<B: Backend> Norm<B> {
         Ok(weight.map(|weight| Norm { weight, epsilon, centred: false }))
     }
 
-    /// An RMS norm that multiplies by nothing.
+    /// An RMS norm with weights of 1.
     ///
     /// # Errors
-    /// If the backend can't hold it.
+    /// If the backend can't allocate it.
     pub fn weightless(weights: &Weights<B>, width: usize, epsilon: f32) -> Result<Self> {
         let ones = TensorData::of(1f32.to_le_bytes().repeat(width));
         let weight = weights.backend.vector(ones, TensorType::F32)?;
@@ -50,13 +50,13 @@ impl<B: Backend> Norm<B> {
         Ok(Norm { weight, epsilon, centred: false })
     }
 
-    /// The same of another kind, over whole rows.
+    /// Returns the norm with another kind, over whole rows.
     #[must_use]
     pub fn of_kind(self, kind: NormKind) -> Self {
         Norm { centred: kind == NormKind::Layer, ..self }
     }
 
-    /// Keeps the shape of `x`.
+    /// Applies the norm; keeps the shape of `x`.
     ///
     /// # Errors
     /// If the backend fails.
@@ -68,7 +68,7 @@ impl<B: Backend> Norm<B> {
         backend.norm(x, &self.weight, self.epsilon)
     }
 
-    /// `x + y`, and the norm of that.
+    /// `x + y`, and the norm of the sum.
     ///
     /// # Errors
     /// If the backend fails.
@@ -81,13 +81,13 @@ impl<B: Backend> Norm<B> {
         backend.add_norm(x, y, &self.weight, self.epsilon)
     }
 
-    /// The weights of an RMS norm, and what it adds to the mean of squares.
+    /// The weights of an RMS norm, and its epsilon.
     pub fn parts(&self) -> (&B::Vector, f32) {
         (&self.weight, self.epsilon)
     }
 }
 
-/// `x` after a norm; `None` where there is no norm.
+/// `x` after a norm; `None` without a norm.
 ///
 /// # Errors
 /// If the backend fails.

@@ -1,6 +1,6 @@
 //! Per-layer embeddings: a projection of a token's embedding plus the token's row in a table of the
 //! block.
-//! They gate what the block adds to the residual stream at its end.
+//! They gate each block's final contribution to the residual stream.
 //! Source: llama.cpp `src/models/gemma4.cpp`.
 
 use super::{Linear, Norm, Weights};
@@ -9,30 +9,30 @@ use crate::architecture::Activation;
 use crate::backend::{Backend, Step};
 use crate::facts::Sizes;
 
-/// The tables of all blocks, which lie with the model's embeddings: a step looks up a few rows.
+/// The tables of all blocks, on the side of the model's embeddings: a step looks up a few rows.
 #[derive(Debug)]
 pub struct PerLayerTable<B: Backend> {
-    /// `[V * L, P]`: a token's rows of all blocks lie together.
+    /// `[V * L, P]`: a token's rows for all blocks are contiguous.
     rows: B::Matrix,
     layers: usize,
-    /// Multiplies them.
+    /// Multiplies the rows.
     scale: f32,
 }
 
-/// What the rows of a step bring along to every block.
+/// The inputs of a step's rows for every block.
 #[derive(Debug)]
 pub struct PerLayerInput<B: Backend> {
     tokens: Vec<u32>,
-    /// As the first block gets them.
+    /// The input of the first block.
     /// `[T, D]`
     embeddings: B::Array,
 }
 
-/// What a block does with it.
+/// A block's part of the mechanism.
 #[derive(Debug)]
 pub struct PerLayer<B: Backend> {
     layer: usize,
-    /// Of embeddings.
+    /// Applied to the embeddings.
     /// `[P, D]`
     projection: Linear<B>,
     projection_scale: f32,
@@ -44,13 +44,13 @@ pub struct PerLayer<B: Backend> {
     output_norm: Norm<B>,
 }
 
-/// P, the width of a block's own embeddings; `None`: the model has none.
+/// P, the width of per-layer embeddings; `None` if the model has none.
 fn width<B: Backend>(weights: &Weights<B>) -> Result<Option<usize>> {
     weights.facts.maybe("embedding_length_per_layer_input")
 }
 
 impl<B: Backend> PerLayerTable<B> {
-    /// Loads the tables, if the model has some.
+    /// Loads the tables, if the model has any.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.
@@ -62,12 +62,12 @@ impl<B: Backend> PerLayerTable<B> {
 }
 
 impl<B: Backend> PerLayerInput<B> {
-    /// Of a step's tokens with these embeddings.
+    /// The input for a step's tokens with these embeddings.
     pub fn new(step: &Step, embeddings: B::Array) -> Self {
         PerLayerInput { tokens: step.tokens.clone(), embeddings }
     }
 
-    /// Of some of the rows.
+    /// Selects some of the rows.
     ///
     /// # Errors
     /// If the backend fails.
@@ -78,7 +78,7 @@ impl<B: Backend> PerLayerInput<B> {
 }
 
 impl<B: Backend> PerLayer<B> {
-    /// Loads what block number `layer` has of it, if the model has such embeddings.
+    /// Loads the part of block number `layer`, if the model has per-layer embeddings.
     ///
     /// # Errors
     /// If a tensor is missing or has another shape.
@@ -98,7 +98,7 @@ impl<B: Backend> PerLayer<B> {
         }))
     }
 
-    /// What is added to `x`, for the rows of `input`.
+    /// The contribution to `x`, for the rows of `input`.
     /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors

@@ -19,23 +19,23 @@ pub struct Rope {
     pairing: Pairing,
 }
 
-/// How the frequencies are changed for a longer context.
+/// How the frequencies are adapted to a longer context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scaling {
-    /// All are divided by a factor; 1 = none.
+    /// Divides all frequencies by a factor; 1 = unchanged.
     Linear { factor: f64 },
-    /// Slow ones are divided by `factor`, fast ones stay, those between `fast` and `slow` rotations
-    /// within `context` positions are mixed.
+    /// Divides slow frequencies by `factor`, keeps fast ones, and interpolates those with between
+    /// `fast` and `slow` rotations within `context` positions.
     /// Source: Peng et al. 2023, <https://arxiv.org/abs/2309.00071>.
     Yarn { factor: f64, context: f64, fast: f64, slow: f64 },
 }
 
 impl Rope {
-    /// The rotation of layers that see everything, of `width` elements, in sequences of up to
-    /// `context` tokens.
+    /// The rotation of full-attention layers, of `width` elements, in sequences of up to `context`
+    /// tokens.
     ///
     /// # Errors
-    /// If a key makes no sense, or the divisors have another shape.
+    /// If a key is invalid, or the divisors have another shape.
     pub fn load<B: Backend>(weights: &Weights<B>, width: usize, context: usize) -> Result<Self> {
         let facts = weights.facts;
         let base = facts.number("rope.freq_base")?.unwrap_or(10_000.0);
@@ -101,21 +101,21 @@ impl<B: Backend> Rotation<B> {
         &self.angles
     }
 
-    /// Which numbers of a head are rotated together.
+    /// Which numbers of a head rotate together.
     pub fn pairing(&self) -> Pairing {
         self.pairing
     }
 }
 
-/// How many elements of a head of `head` rotate.
+/// How many elements of a head of width `head` rotate.
 ///
 /// # Errors
-/// If the key makes no sense.
+/// If the key is invalid.
 pub fn rope_width(facts: &Facts, head: usize) -> Result<usize> {
     rotating(facts, "rope.dimension_count", head)
 }
 
-/// The same of windowed layers.
+/// How many elements of a head in windowed layers rotate.
 ///
 /// # Errors
 /// As [`rope_width`].
@@ -136,19 +136,19 @@ fn rotating(facts: &Facts, name: &str, head: usize) -> Result<usize> {
     Ok(width)
 }
 
-/// What the file's scaling multiplies attention scores by; 1 where it only changes angles.
+/// The factor of the file's scaling for attention scores; 1 if it only changes angles.
 ///
 /// # Errors
-/// If a key makes no sense.
+/// If a key is invalid.
 pub fn score_factor(facts: &Facts) -> Result<f32> {
     scaling(facts).map(|(_, _, scores)| scores as f32)
 }
 
-/// A divisor for each of `pairs` frequencies; empty if there are none.
+/// A divisor for each of `pairs` frequencies; empty without divisors.
 /// Llama 3.1 and later have one set.
-/// Phi-3 and later (longrope) have one for use within the context that they were first trained for,
-/// and one for use beyond it.
-/// It is the same for a sequence's whole length, so that what is cached stays valid.
+/// Phi-3 and later (longrope) have one set for use within the original training context, and one
+/// for use beyond it.
+/// The choice holds for a sequence's whole length, so that cached keys stay valid.
 /// Sources: llama.cpp `ggml_rope_ext`, frequency factors; Ding et al. 2024,
 /// <https://arxiv.org/abs/2402.13753>.
 fn divisors<B: Backend>(weights: &Weights<B>, pairs: usize, context: usize) -> Result<Vec<f32>> {
@@ -168,7 +168,7 @@ fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     match scaling {
         Scaling::Linear { factor } => pairs.map(|(_, frequency)| frequency / factor).collect(),
         Scaling::Yarn { factor, context, fast, slow } => {
-            // The pair that makes `rotations` rotations within the context.
+            // The index of the pair that makes `rotations` rotations within the context.
             let pair =
                 |rotations: f64| width as f64 * (context / (rotations * 2.0 * PI)).ln() / (2.0 * base.ln());
             let low = pair(fast).floor().max(0.0);
@@ -183,8 +183,7 @@ fn frequencies(width: usize, base: f64, scaling: Scaling) -> Vec<f64> {
     }
 }
 
-/// What the file says of scaling, the magnitude that goes with it, and what it multiplies attention
-/// scores by.
+/// The scaling in the file, its magnitude, and its factor for attention scores.
 fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     let number =
         |name: &str, default: f32| facts.number(name).map(|value| f64::from(value.unwrap_or(default)));
@@ -192,8 +191,8 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     if factor <= 0.0 {
         return Err(facts.invalid("rope.scaling.factor", "it must be above 0"));
     }
-    // All is read whatever the type is: what only another one heeds has no effect, rather than not
-    // being understood.
+    // Read all keys whatever the type is: a key that only another type uses has no effect, but must
+    // not count as unread.
     let context = match facts.maybe("rope.scaling.original_context_length")? {
         Some(context) => context,
         None => facts.size("context_length")?,
@@ -208,19 +207,19 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
     match facts.text("rope.scaling.type")?.as_deref() {
         None | Some("linear") => Ok((Scaling::Linear { factor }, attention, 1.0)),
         Some("none") => Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0)),
-        // All of it is in the divisors.
+        // The divisors contain all of the scaling.
         Some("longrope") if facts.tensor("rope_factors_long.weight").is_some() => {
             Ok((Scaling::Linear { factor: 1.0 }, attention, 1.0))
         }
         Some("yarn") => {
-            // One below 0 says that it is not set.
+            // A negative value means that it is not set.
             if let Some((name, _)) = others.iter().find(|(_, value)| *value >= 0.0 && *value != 1.0) {
                 return Err(facts.invalid(name, "another value than 1 is not supported"));
             }
             let scaling = Scaling::Yarn { factor, context: context as f64, fast, slow };
             let growth = |by: f64| if factor <= 1.0 { 1.0 } else { 1.0 + 0.1 * by * factor.ln() };
-            // Source: llama.cpp `llama-context.cpp`, the net of what the context and the operator
-            // multiply.
+            // Source: llama.cpp `llama-context.cpp`, the net product of the factors in the context
+            // and the operator.
             let scores = facts.architecture.rope.yarn_multiplies == YarnMultiplies::Scores;
             let (own, net) = match multiplier == 0.0 {
                 true => (1.0, 1.0),
@@ -228,7 +227,7 @@ fn scaling(facts: &Facts) -> Result<(Scaling, f64, f64)> {
                 false => (own_multiplier, growth(multiplier)),
             };
             let magnitude = attention * growth(own) / net;
-            // The key holds a tenth of it already.
+            // The key already contains a tenth.
             let of_scores = if scores { (magnitude * growth(10.0 * multiplier)).powi(2) } else { 1.0 };
             Ok((scaling, magnitude, of_scores))
         }
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn yarn_mixes_between_the_pairs_that_the_reference_names() {
-        // GPT-OSS: pairs up to 8 stay, from 18 on they are divided by 32.
+        // GPT-OSS: pairs up to 8 are unchanged, from 18 on they are divided by 32.
         let yarn = Scaling::Yarn { factor: 32.0, context: 4096.0, fast: 32.0, slow: 1.0 };
         let plain = frequencies(64, 150_000.0, Scaling::Linear { factor: 1.0 });
         let scaled = frequencies(64, 150_000.0, yarn);

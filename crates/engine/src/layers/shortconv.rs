@@ -1,4 +1,4 @@
-//! The gated short convolution: a few rows are mixed channel by channel, between two products.
+//! The gated short convolution: mixes a few rows channel by channel, between two products.
 //! Source: Liquid AI 2025, <https://arxiv.org/abs/2511.23404>.
 
 use super::{Linear, Weights};
@@ -9,9 +9,9 @@ use crate::facts::Sizes;
 /// One layer of a short convolution.
 #[derive(Debug)]
 pub struct ShortConv<B: Backend> {
-    /// To what is multiplied before, what is after, and what is convolved.
+    /// Projection to the factor before, the factor after, and the input of the convolution.
     bcx: Linear<B>,
-    /// The last is the current row's.
+    /// The last tap is for the current row.
     /// `[D, kernel]`
     taps: B::Vector,
     output: Linear<B>,
@@ -37,7 +37,7 @@ impl<B: Backend> ShortConv<B> {
         })
     }
 
-    /// The shape of its recurrent state.
+    /// The shape of the recurrent state.
     pub fn state_shape(&self) -> StateShape {
         StateShape::convolved(self.kernel, self.width)
     }

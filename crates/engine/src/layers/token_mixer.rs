@@ -6,19 +6,19 @@ use crate::backend::{AttentionShape, Backend, KvType, StateShape, Step};
 use crate::cache::{BlockId, CacheConfig, SlotId};
 use crate::facts::Sizes;
 
-/// The token mixer of a block: one layer, two side by side that are summed, or none.
-/// Which they are, is seen from the tensors.
+/// The token mixer of a block: one layer, two parallel ones whose results are summed, or none.
+/// The tensors present determine which.
 #[derive(Debug)]
 pub struct TokenMixer<B: Backend> {
     layers: Vec<Layer<B>>,
 }
 
-/// A token mixer, and its cache.
+/// A layer of the token mixer, and its cache.
 #[derive(Debug)]
 enum Layer<B: Backend> {
     /// Grouped-query attention.
     Attention(Attention<B>, B::Kv),
-    /// The same to the keys and values of an earlier block, which has this number.
+    /// Attention to the keys and values of an earlier block, which has this number.
     Sharing(Attention<B>, usize),
     /// Multi-head latent attention.
     Mla(Mla<B>, B::Kv),
@@ -30,31 +30,31 @@ enum Layer<B: Backend> {
     ShortConv(ShortConv<B>, B::Recurrent),
 }
 
-/// What a layer caches of a sequence.
+/// A layer's cache of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerCache {
-    /// Keys and values: a row for each token, or for those in its window.
+    /// Keys and values: one row per token, or per token in its window.
     Kv {
-        /// Whether only for those.
+        /// Whether only tokens in the window count.
         windowed: bool,
-        /// Bytes of a row.
+        /// Bytes per row.
         bytes: usize,
     },
     /// Recurrent state.
     Recurrent {
-        /// Its bytes.
+        /// Size in bytes.
         bytes: usize,
     },
 }
 
-/// Where a piece of a layer's cache lies.
+/// The location of a piece of a layer's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSlice {
     /// In rows of its blocks.
     Rows {
-        /// The first.
+        /// The first row.
         row: usize,
-        /// How many.
+        /// Number of rows.
         rows: usize,
     },
     /// In a slot.
@@ -65,7 +65,7 @@ impl<B: Backend> TokenMixer<B> {
     /// Loads the layers of block number `layer` and allocates their caches.
     ///
     /// # Errors
-    /// If a key or tensor is missing or has another shape, or the backend has too little memory.
+    /// If a key or tensor is missing or has another shape, or the backend runs out of memory.
     pub fn load(
         weights: &Weights<B>,
         layer: usize,
@@ -90,7 +90,7 @@ impl<B: Backend> TokenMixer<B> {
             let state = state(conv.state_shape())?;
             layers.push(Layer::ShortConv(conv, state));
         }
-        // A file says of a block without any that it has no key heads.
+        // Files mark a block without layers by zero key heads.
         if has("attn_kv_a_mqa.weight") {
             let mla = Mla::load(weights, layer, sizes)?;
             let kv = rows(mla.shape())?;
@@ -115,7 +115,7 @@ impl<B: Backend> TokenMixer<B> {
         self.layers.is_empty()
     }
 
-    /// The block whose keys and values a layer reads, if it has none of its own.
+    /// The block whose keys and values a layer reads, if not its own.
     pub fn source(&self) -> Option<usize> {
         self.layers.iter().find_map(|layer| match layer {
             Layer::Sharing(_, source) => Some(*source),
@@ -123,7 +123,7 @@ impl<B: Backend> TokenMixer<B> {
         })
     }
 
-    /// The keys and values of the layer that attends.
+    /// The KV cache of the attention layer.
     pub fn kv(&mut self) -> Option<&mut B::Kv> {
         self.layers.iter_mut().find_map(|layer| match layer {
             Layer::Attention(_, kv) => Some(kv),
@@ -131,7 +131,7 @@ impl<B: Backend> TokenMixer<B> {
         })
     }
 
-    /// Whether a layer sees a window only.
+    /// Whether a layer has windowed attention.
     pub fn windowed(&self) -> bool {
         self.layers.iter().any(Layer::windowed)
     }
@@ -141,7 +141,7 @@ impl<B: Backend> TokenMixer<B> {
         self.layers.iter().any(|layer| layer.state().is_some())
     }
 
-    /// Bytes of the layers' caches by `config`: of keys and values, and of recurrent state.
+    /// Bytes of the layers' caches for `config`: of keys and values, and of recurrent state.
     pub fn cache_bytes(&self, config: &CacheConfig, kv: KvType) -> (u64, u64) {
         let each = self.layers.iter().map(|layer| layer.cache_bytes(config, kv));
         each.fold((0, 0), |(rows, state), (more_rows, more_state): (u64, u64)| {
@@ -149,7 +149,7 @@ impl<B: Backend> TokenMixer<B> {
         })
     }
 
-    /// Copies what block `from` holds to block `to`, in layers that have blocks.
+    /// Copies block `from` to block `to`, in layers that have blocks.
     ///
     /// # Errors
     /// If the backend fails.
@@ -160,7 +160,7 @@ impl<B: Backend> TokenMixer<B> {
         })
     }
 
-    /// Copies the recurrent state of slot `from` to slot `to`, in layers that have one.
+    /// Copies the recurrent state in slot `from` to slot `to`, in layers that have one.
     ///
     /// # Errors
     /// If the backend fails.
@@ -173,13 +173,13 @@ impl<B: Backend> TokenMixer<B> {
         })
     }
 
-    /// What the layers cache of a sequence, with keys and values of type `kv`: rows at most once,
-    /// and a state at most once.
+    /// The layers' caches of a sequence, with keys and values of type `kv`: rows at most once, and
+    /// a state at most once.
     pub fn caches(&self, kv: KvType) -> impl Iterator<Item = LayerCache> {
         self.layers.iter().filter_map(move |layer| layer.cache(kv))
     }
 
-    /// Appends what lies at `slice` to `out`.
+    /// Appends the contents of the cache at `slice` to `out`.
     ///
     /// # Errors
     /// If the backend fails, or no layer has such a cache.
@@ -199,7 +199,7 @@ impl<B: Backend> TokenMixer<B> {
         Err(no_such_cache())
     }
 
-    /// Puts what [`TokenMixer::save`] gave at `slice`.
+    /// Restores bytes saved by [`TokenMixer::save`] to `slice`.
     ///
     /// # Errors
     /// As [`TokenMixer::save`].
@@ -219,8 +219,8 @@ impl<B: Backend> TokenMixer<B> {
         Err(no_such_cache())
     }
 
-    /// The sum of what the layers give; `None` if there are none.
-    /// `shared_kv`: the keys and values of [`TokenMixer::source`].
+    /// The sum of the layers' results; `None` without layers.
+    /// `shared_kv` is the KV cache of [`TokenMixer::source`].
     /// `x: [T, D]` -> `[T, D]`
     ///
     /// # Errors
@@ -254,7 +254,7 @@ impl<B: Backend> Layer<B> {
         shape.is_some_and(|shape| shape.window.is_some())
     }
 
-    /// The shape of a layer with keys and values of its own.
+    /// The shape of the layer with keys and values of its own.
     fn attention(&self) -> Option<&AttentionShape> {
         match self {
             Layer::Attention(layer, _) => Some(layer.shape()),
@@ -316,7 +316,7 @@ impl<B: Backend> Layer<B> {
 
 #[cfg(test)]
 impl TokenMixer<crate::backend::native::Native> {
-    /// Bytes that the backend made: keys and values, and recurrent state.
+    /// Bytes allocated by the backend: keys and values, and recurrent state.
     pub fn allocated(&self) -> (u64, u64) {
         self.layers.iter().fold((0, 0), |(rows, state), layer| match layer {
             Layer::Attention(_, kv) | Layer::Mla(_, kv) => (rows + kv.bytes() as u64, state),
@@ -338,7 +338,7 @@ fn no_such_cache() -> crate::Error {
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
-/// The blocks of a layer.
+/// The block layout for a layer.
 fn layout(shape: &AttentionShape, config: &CacheConfig) -> crate::cache::Layout {
     if shape.window.is_some() { config.windowed } else { config.full }
 }

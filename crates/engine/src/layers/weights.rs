@@ -1,4 +1,4 @@
-//! A model file seen as named weights of known shapes.
+//! Access to a model file as named weights of known shapes.
 
 use std::ops::Range;
 
@@ -8,39 +8,39 @@ use crate::backend::{Backend, StackShape};
 use crate::facts::Facts;
 use crate::{Error, Result};
 
-/// Finds tensors, checks their shapes and hands them to a backend.
+/// Finds tensors, checks their shapes and passes them to a backend.
 #[derive(Debug)]
 pub struct Weights<'a, B> {
     /// The model.
     pub facts: &'a Facts<'a>,
-    /// Who will compute with them.
+    /// The backend that will compute with them.
     pub backend: &'a B,
 }
 
 impl<B: Backend> Weights<'_, B> {
-    /// The error for a required tensor that is not there.
+    /// The error for a missing required tensor.
     pub fn missing(&self, name: &str) -> Error {
         Error::MissingTensor { file: self.facts.gguf.name().into(), name: name.into() }
     }
 
-    /// Whether there is a tensor `name`.
+    /// Whether the tensor `name` exists.
     pub fn has(&self, name: &str) -> bool {
         self.facts.tensor(name).is_some()
     }
 
-    /// The size of dimension `dimension` of the tensor `name`; 1 beyond its last.
+    /// The size of dimension `dimension` of the tensor `name`; 1 beyond its last dimension.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the tensor is missing.
     pub fn dimension(&self, name: &str, dimension: usize) -> Result<usize> {
         let info = self.facts.tensor(name).ok_or_else(|| self.missing(name))?;
         Ok(info.shape.get(dimension).copied().unwrap_or(1) as usize)
     }
 
-    /// The matrix `name` of `out` rows of `width`, if there is one.
+    /// The matrix `name` of `out` rows of `width`, if present.
     ///
     /// # Errors
-    /// If its shape or type is another one.
+    /// If its shape or type doesn't match.
     pub fn matrix(&self, name: &str, out: usize, width: usize) -> Result<Option<B::Matrix>> {
         self.matrix_rows(name, out, width, 0..out)
     }
@@ -48,16 +48,16 @@ impl<B: Backend> Weights<'_, B> {
     /// The matrix `name` of `out` rows of `width`.
     ///
     /// # Errors
-    /// As [`Weights::matrix`], or if it is not there.
+    /// As [`Weights::matrix`], or if it is missing.
     pub fn required_matrix(&self, name: &str, out: usize, width: usize) -> Result<B::Matrix> {
         self.matrix(name, out, width)?.ok_or_else(|| self.missing(name))
     }
 
-    /// The rows `rows` of the matrix `name` of `out` rows of `width`, if there is one.
+    /// The rows `rows` of the matrix `name` of `out` rows of `width`, if present.
     /// Rows are whole blocks, so a part of a fused matrix is a view of its bytes.
     ///
     /// # Errors
-    /// If its shape or type is another one.
+    /// If its shape or type doesn't match.
     pub fn matrix_rows(
         &self,
         name: &str,
@@ -71,12 +71,12 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The matrix `name` of `rows` rows of `segments * width`, as one of `rows * segments` rows of
-    /// `width`.
+    /// The matrix `name` of `rows` rows of `segments * width`, reshaped to `rows * segments` rows
+    /// of `width`.
     ///
     /// # Errors
-    /// If it is not there, or its shape or type is another one, or blocks of its type reach over
-    /// the end of a segment.
+    /// If it is missing, its shape or type doesn't match, or blocks of its type cross the end of a
+    /// segment.
     pub fn segments(&self, name: &str, rows: usize, segments: usize, width: usize) -> Result<B::Matrix> {
         let info = self.find(name, &[(segments * width) as u64, rows as u64])?;
         let info = info.ok_or_else(|| self.missing(name))?;
@@ -84,11 +84,11 @@ impl<B: Backend> Weights<'_, B> {
         matrix.ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The matrices `names` of `out` rows of `width` each, as one, if there are all and of one
+    /// Joins the matrices `names` of `out` rows of `width` each, if all are present and of the same
     /// type.
     ///
     /// # Errors
-    /// If a shape or the type is another one.
+    /// If a shape or the type doesn't match.
     pub fn joined(&self, names: &[String], out: usize, width: usize) -> Result<Option<B::Matrix>> {
         let shape = [width as u64, out as u64];
         let Some((data, info)) = self.interleaved(names, &shape, 1)? else { return Ok(None) };
@@ -96,12 +96,12 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The stacks `names` of `count` matrices of `out` rows of `width` each, as one of `count`
-    /// longer matrices.
-    /// `None` unless there are all, of one type.
+    /// Joins the stacks `names` of `count` matrices of `out` rows of `width` each into one of
+    /// `count` longer matrices.
+    /// `None` unless all are present and of the same type.
     ///
     /// # Errors
-    /// If a shape or the type is another one.
+    /// If a shape or the type doesn't match.
     pub fn joined_stack(
         &self,
         names: &[String],
@@ -116,11 +116,11 @@ impl<B: Backend> Weights<'_, B> {
         self.backend.stack(data, info.kind, shape)?.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The tables `names` of `rows` rows of `width` each, as one of longer rows, if there are all
-    /// and of one type.
+    /// Joins the tables `names` of `rows` rows of `width` each into one with longer rows, if all
+    /// are present and of the same type.
     ///
     /// # Errors
-    /// If a shape or the type is another one.
+    /// If a shape or the type doesn't match.
     pub fn joined_table(&self, names: &[String], width: usize, rows: usize) -> Result<Option<B::Vector>> {
         let shape = [width as u64, rows as u64];
         let Some((data, info)) = self.interleaved(names, &shape, rows)? else { return Ok(None) };
@@ -130,7 +130,7 @@ impl<B: Backend> Weights<'_, B> {
     /// The rows `rows` of each of the `count` matrices `name` of `out` rows of `width`.
     ///
     /// # Errors
-    /// If it is not there, or its shape or type is another one.
+    /// If it is missing, or its shape or type doesn't match.
     pub fn stack(
         &self,
         name: &str,
@@ -146,10 +146,10 @@ impl<B: Backend> Weights<'_, B> {
         stack.ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The vector `name` of `len` numbers, if there is one.
+    /// The vector `name` of `len` numbers, if present.
     ///
     /// # Errors
-    /// If its shape or type is another one.
+    /// If its shape or type doesn't match.
     pub fn vector(&self, name: &str, len: usize) -> Result<Option<B::Vector>> {
         self.table(name, len, 1)
     }
@@ -157,34 +157,34 @@ impl<B: Backend> Weights<'_, B> {
     /// The vector `name` of `len` numbers.
     ///
     /// # Errors
-    /// As [`Weights::vector`], or if it is not there.
+    /// As [`Weights::vector`], or if it is missing.
     pub fn required(&self, name: &str, len: usize) -> Result<B::Vector> {
         self.vector(name, len)?.ok_or_else(|| self.missing(name))
     }
 
-    /// The numbers of `name`, `rows` rows of `width`, if there are any.
+    /// The numbers of `name`, `rows` rows of `width`, if present.
     ///
     /// # Errors
-    /// If its shape or type is another one.
+    /// If its shape or type doesn't match.
     pub fn table(&self, name: &str, width: usize, rows: usize) -> Result<Option<B::Vector>> {
         let Some(info) = self.find(name, &[width as u64, rows as u64])? else { return Ok(None) };
         let vector = self.backend.vector(self.facts.gguf.data(info), info.kind)?;
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The numbers `range` of the vector `name` of `len` numbers, if there is one.
+    /// The numbers `range` of the vector `name` of `len` numbers, if present.
     ///
     /// # Errors
-    /// If its shape or type is another one.
+    /// If its shape or type doesn't match.
     pub fn vector_part(&self, name: &str, len: usize, range: Range<usize>) -> Result<Option<B::Vector>> {
         let Some(info) = self.find(name, &[len as u64])? else { return Ok(None) };
         let vector = self.backend.vector(part(self.facts.gguf.data(info), len, &range), info.kind)?;
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The tensors `names`, which have `count` equal parts: of each the first part, then of each
-    /// the second, and so on.
-    /// `None` unless there are all, of one type.
+    /// Interleaves the tensors `names`, which have `count` equal parts: the first part of each,
+    /// then the second part of each, and so on.
+    /// `None` unless all are present and of the same type.
     fn interleaved(
         &self,
         names: &[String],
@@ -208,7 +208,7 @@ impl<B: Backend> Weights<'_, B> {
 
     fn find(&self, name: &str, shape: &[u64]) -> Result<Option<&TensorInfo>> {
         let Some(info) = self.facts.take(name) else { return Ok(None) };
-        // Trailing ones mean nothing.
+        // Trailing dimensions of 1 are insignificant.
         let found =
             info.shape.iter().rposition(|&n| n != 1).map_or(&info.shape[..0], |last| &info.shape[..=last]);
         let wanted = shape.iter().rposition(|&n| n != 1).map_or(&shape[..0], |last| &shape[..=last]);
@@ -233,7 +233,7 @@ impl<B: Backend> Weights<'_, B> {
     }
 }
 
-/// The bytes of the rows `range` of `rows` equal ones.
+/// The bytes of the rows `range` out of `rows` equal ones.
 fn part(data: TensorData, rows: usize, range: &Range<usize>) -> TensorData {
     if range.len() == rows {
         return data;

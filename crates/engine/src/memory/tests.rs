@@ -1,4 +1,4 @@
-//! The estimate against what is allocated, on tiny models of every kind.
+//! Compares the estimate with actual allocations, on tiny models of every kind.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ fn model(case: &str) -> Gguf {
     Gguf::open(&folder.join(case).join("model.gguf")).unwrap()
 }
 
-/// The same model with `change` made to the name, shape, type and bytes of each of its tensors.
+/// The model with `change` applied to the name, shape, type and bytes of each of its tensors.
 fn changed(gguf: &Gguf, change: impl Fn(&str, &mut Vec<u64>, &mut TensorType, &mut Vec<u8>)) -> Gguf {
     let metadata = gguf.metadata().iter();
     let mut writer = metadata.fold(Writer::new(), |writer, (key, value)| writer.meta(key, value.clone()));
@@ -25,8 +25,8 @@ fn changed(gguf: &Gguf, change: impl Fn(&str, &mut Vec<u64>, &mut TensorType, &m
 
 #[test]
 fn the_estimated_cache_is_what_is_allocated() {
-    // Grouped, windowed, latent, delta, windows with sinks beside experts, and blocks that keep
-    // nothing of their own.
+    // Grouped, windowed, latent, delta, windows with sinks and experts, and blocks that share keys
+    // and values.
     for case in [
         "qwen3-exact",
         "gemma3-exact",
@@ -53,7 +53,7 @@ fn the_estimated_cache_is_what_is_allocated() {
                     (Ok(decoder), Ok(found)) => {
                         assert_eq!((found.kv, found.state), decoder.allocated(), "{case}");
                     }
-                    // Rows that are no whole blocks of q8_0: refused by both.
+                    // Rows that aren't multiples of q8_0 blocks: both refuse them.
                     (Err(one), Err(other)) => assert_eq!(one.to_string(), other.to_string()),
                     (one, other) => panic!("{case}: {one:?} {other:?}"),
                 }
@@ -68,11 +68,11 @@ fn weights_are_the_tensors_that_are_used() {
     let of = |gguf: &Gguf| MemoryEstimate::of(gguf, 64, 1, KvType::F16).unwrap();
     let tied = model("gemma3-exact");
     assert_eq!(of(&tied).weights, all(&tied));
-    // A table of embeddings that is read by rows counts as the rows.
+    // An embedding table that is read by rows counts as the rows.
     let untied = model("llama-exact");
     assert!(of(&untied).weights <= all(&untied));
 
-    // Neither sort nor type of what is not used matters.
+    // Neither kind nor type of an unused tensor matters.
     let unknown = TensorType(97);
     let writer = Writer::copy_of(&tied)
         .tensor("v.blk.0.attn_q.weight", &[32], unknown, vec![0; 64])
@@ -101,7 +101,7 @@ fn a_model_that_can_not_fit_is_refused_with_the_numbers() {
         "big.gguf needs 13.3 GiB (5.0 GiB weights, 8.0 GiB KV cache, 300.0 MiB for computing) at a context of 65536 tokens, \
          but 3.0 GiB can be had; take a file of a smaller quantization, or a smaller model",
     );
-    // As much as anybody asks for.
+    // The largest possible request.
     let found = MemoryEstimate::of(&model("qwen3-exact"), usize::MAX, usize::MAX, KvType::F32).unwrap();
     assert_eq!(found.total(), u64::MAX);
 }
@@ -109,7 +109,7 @@ fn a_model_that_can_not_fit_is_refused_with_the_numbers() {
 #[test]
 fn the_engine_refuses_before_it_loads() {
     let options = crate::Options { context: Some(64), memory: Some(1 << 20), ..Default::default() };
-    // It has no chat template either: memory is looked at first.
+    // The fixture has no chat template either: memory is checked first.
     let error = crate::Engine::load(&model("qwen3-exact"), &options).err().unwrap();
     assert!(
         matches!(&error, Error::OutOfMemory { available, context: 64, .. } if available == "1.0 MiB"),
@@ -157,7 +157,7 @@ fn snapshots_fill_their_budget() {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
         let config = cache_config(&gguf, &architecture, (4096, 2, 2), KvType::F16, (None, bytes)).unwrap();
-        // Two sequences have a state each, and one for what a draft may have to be taken back to.
+        // Two sequences have a state each, and one more for rewinding rejected draft tokens.
         assert_eq!(config.slots - 4, expected, "{case}");
     };
     check("qwen35moe-fused-gate-up-exact", 0, 4);

@@ -1,4 +1,4 @@
-//! The decision by itself, with any numbers; and the numbers of tiny models of every kind.
+//! Tests the decision alone, with arbitrary numbers, and with those of tiny models of every kind.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ proptest! {
         match breakdown.place(budget, asked) {
             Ok(placed) => {
                 prop_assert!(placed.gpu.total() <= budget);
-                // What was asked for is what is done, and no layer is lost.
+                // The requested number is placed, and no layer is lost.
                 prop_assert_eq!(asked.map_or(placed.layers, |asked| asked.min(of)), placed.layers);
                 prop_assert_eq!(placed.of, of);
                 prop_assert_eq!(placed.host.working, breakdown.whole.working);
@@ -51,7 +51,7 @@ proptest! {
             }
             Err(refusal) => {
                 prop_assert!(refusal.needs.total() > budget && refusal.layers > refusal.fit);
-                // What it says would fit does.
+                // The number that it reports as fitting does fit.
                 prop_assert!(refusal.fit == 0 || breakdown.place(budget, Some(refusal.fit)).is_ok());
             }
         }
@@ -62,7 +62,7 @@ proptest! {
         let (less, more) = (less.min(more), less.max(more));
         let fit = |budget| breakdown.place(budget, None).map_or(0, |placed| placed.layers);
         prop_assert!(fit(less) <= fit(more));
-        // As many as fit: one more does not.
+        // One more than fits doesn't.
         let fits = fit(less);
         prop_assert!(fits == breakdown.blocks.len() || breakdown.place(less, Some(fits + 1)).is_err());
     }
@@ -85,7 +85,7 @@ fn the_parts_are_the_whole() {
         let breakdown = of(case, 256);
         let all = breakdown.place(u64::MAX, None).unwrap();
         assert_eq!(all.layers, breakdown.blocks.len(), "{case}");
-        // The host holds nothing but the rows of the table, and what computing takes.
+        // The host only holds the table's rows and working memory.
         assert_eq!((all.host.kv, all.host.state), (0, 0), "{case}");
         assert_eq!((all.gpu.kv, all.gpu.state), (breakdown.whole.kv, breakdown.whole.state), "{case}");
         let blocks: u64 = breakdown.blocks.iter().map(|block| block.weights).sum();

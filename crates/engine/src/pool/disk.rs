@@ -1,10 +1,10 @@
-//! Between the pool and the tiers below it, on disk and in the host's memory: which numbers of
-//! which layer go into a file, in which order, and back.
+//! Connects the pool to the lower tiers, on disk and in host memory: which numbers of which layer
+//! go into a file, in which order, and how they are restored.
 //!
-//! What is restored goes the way of what is computed.
-//! A table grows by a file's tokens, the tree learns them, the state at the file's end becomes a
-//! snapshot.
-//! So nothing else needs to know where numbers came from.
+//! Restored tokens are handled like computed ones:
+//! a table grows by a file's tokens, the tree learns them, and the state at the file's end becomes
+//! a snapshot.
+//! So no other module needs to know where numbers came from.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::cache::{BLOCK_TOKENS, BlockId, Hit, Prefix, PrefixLocation, SlotId, T
 use crate::layers::{CacheSlice, LayerCache};
 use crate::schedule::STEP_TARGET;
 
-/// Tokens of a piece: so little of a layer that taking it out delays no step.
+/// Tokens per piece: small enough that extracting one layer's piece doesn't delay a step.
 const PIECE_TOKENS: usize = 16 * BLOCK_TOKENS;
 
 /// A piece of a file.
@@ -40,38 +40,38 @@ impl Piece {
     }
 }
 
-/// A file that is being written.
+/// A file being written.
 #[derive(Debug)]
 pub struct SegmentExport {
     segment: Segment,
     pieces: VecDeque<Piece>,
-    /// What the writer thread was too busy to take.
+    /// A message that the writer thread was too busy to accept.
     unsent: Option<Message>,
 }
 
-/// How far writing is.
+/// Progress of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteProgress {
-    /// There is nothing left to write.
+    /// Nothing is left to write.
     Done,
     /// There is more.
     More,
-    /// There is more, but the disk is not as fast.
+    /// There is more, but the disk is still busy.
     Busy,
 }
 
-/// What was restored.
+/// The result of restoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
-    /// There is no more in memory than before.
+    /// Nothing was restored.
     Nothing,
-    /// There is more in memory, and more on disk.
+    /// Some tokens were restored, and more are available on disk.
     Partial,
-    /// There is more in memory.
+    /// Everything available was restored.
     Full,
 }
 
-/// A segment that can be restored.
+/// A segment available for restoring.
 #[derive(Debug)]
 enum SegmentSource {
     Disk(Stored),
@@ -95,7 +95,7 @@ impl SegmentSource {
         }
     }
 
-    /// Bytes that a disk must read for it.
+    /// Number of bytes to read from disk.
     fn bytes(&self) -> u64 {
         match self {
             SegmentSource::Disk(stored) => stored.bytes(),
@@ -103,7 +103,7 @@ impl SegmentSource {
         }
     }
 
-    /// How long computing a token took, as far as it is recorded.
+    /// Recorded time of computing one token.
     fn token_time(&self) -> Duration {
         match self {
             SegmentSource::Disk(stored) => Duration::from_nanos(stored.header.token_ns),
@@ -112,7 +112,7 @@ impl SegmentSource {
     }
 }
 
-/// Ranges of rows, neighbours in the same block.
+/// Splits tokens into ranges of contiguous rows in the same block.
 fn row_ranges(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (CacheSlice, usize)> + '_ {
     let mut at = tokens.start;
     std::iter::from_fn(move || {
@@ -128,7 +128,7 @@ fn row_ranges(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = 
 }
 
 impl<B: Backend> Pool<B> {
-    /// What a file of tokens `start..end` has, in its order.
+    /// The pieces of a file of tokens `start..end`, in its order.
     pub(super) fn pieces(&self, start: usize, end: usize) -> VecDeque<Piece> {
         let mut pieces = VecDeque::new();
         for (layer, cache) in self.decoder.caches() {
@@ -149,7 +149,7 @@ impl<B: Backend> Pool<B> {
         pieces
     }
 
-    /// Queues the static segments of a text, as far as it was computed, for the disk.
+    /// Queues the computed static segments of a text for the disk.
     pub(super) fn queue_for_disk(&mut self, prefix: &Prefix, computed: &[u32]) {
         if self.disk.is_none() || !prefix.salt.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl<B: Backend> Pool<B> {
             let bytes = self.pieces(start, end).iter().map(|piece| piece.bytes() as u64).sum();
             let cached = self.prefixes.locate(&self.cache, &prefix.salt, &computed[..end]).is_some();
             let Some(disk) = &mut self.disk else { return };
-            // What does not pay alone is written with what follows it.
+            // A segment that isn't worthwhile alone is written together with the next one.
             if cached && disk.pays(bytes, end - start, self.step_times.prefill_token) {
                 disk.want(Segment { tokens: computed[..end].to_vec(), start });
                 start = end;
@@ -168,7 +168,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Writes the next piece of what is queued, as far as the disk takes it.
+    /// Writes the next queued piece, if the disk accepts it.
     ///
     /// # Errors
     /// If the backend fails.
@@ -195,7 +195,7 @@ impl<B: Backend> Pool<B> {
                     self.read_piece(&piece, &location, &mut bytes)?;
                     Message::Piece(bytes)
                 }
-                // It was evicted meanwhile.
+                // The segment was evicted meanwhile.
                 None => Message::Abandon,
             },
         };
@@ -236,10 +236,11 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Restores the static text of a prompt beyond `hit` from the host's memory or disk, if that is
+    /// Restores the static text of a prompt beyond `hit` from host memory or disk, if that is
     /// estimated to be faster than computing it.
-    /// While a sequence is `decoding`, no more than a step has time for, but one segment.
-    /// Gives too how many tokens are from disk.
+    /// While a sequence is `decoding`, restores only as much as fits into a step's time, but at
+    /// least one segment.
+    /// Also returns the number of tokens from disk.
     ///
     /// # Errors
     /// If the backend fails.
@@ -262,7 +263,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// The segment at the end of `tokens`, if a tier has it.
+    /// The segment at the end of `tokens`, if a lower tier has it.
     fn open(&self, salt: &str, tokens: &[u32]) -> Option<SegmentSource> {
         if let Some(segment) = self.host.get(salt, tokens) {
             return Some(SegmentSource::Host { segment, end: tokens.len() });
@@ -271,7 +272,7 @@ impl<B: Backend> Pool<B> {
         disk.open(tokens).map(SegmentSource::Disk)
     }
 
-    /// The segments that lead from what is in memory to all of `prompt` but its last token.
+    /// The segments that lead from the part in memory to all of `prompt` except its last token.
     fn chain(&self, salt: &str, prompt: &[u32]) -> Option<Vec<SegmentSource>> {
         let mut chain = vec![self.open(salt, &prompt[..prompt.len() - 1])?];
         loop {
@@ -284,8 +285,8 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Restores `chain`, each of whose segments goes on where the one before ends.
-    /// Without it there would be `known` tokens.
+    /// Restores `chain`, a sequence of adjacent segments.
+    /// Without it, `known` tokens would be cached.
     fn restore_chain(
         &mut self,
         salt: &str,
@@ -310,7 +311,7 @@ impl<B: Backend> Pool<B> {
         }
         let mut segments = chain.len();
         if decoding && let Some(disk) = &self.disk {
-            // A sequence waits for its next token.
+            // Another sequence waits for its next token.
             let all = chain.iter().scan(0, |sum, source| {
                 *sum += source.bytes();
                 Some(*sum)
@@ -334,7 +335,7 @@ impl<B: Backend> Pool<B> {
         if let Some(disk) = self.disk.as_mut().filter(|_| all && bytes > 0) {
             disk.read(bytes, begun);
         }
-        // What others go on from is evicted last.
+        // Segments that others continue from are evicted last.
         for source in chain.iter().rev() {
             match source {
                 SegmentSource::Disk(stored) => stored.touch(),
@@ -349,7 +350,7 @@ impl<B: Backend> Pool<B> {
         Ok((restored, from_disk))
     }
 
-    /// False if a file is not believed, or memory runs out.
+    /// False if a file is invalid, or memory runs out.
     fn restore_segment(
         &mut self,
         salt: &str,
@@ -365,7 +366,7 @@ impl<B: Backend> Pool<B> {
             self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
             return Ok(false);
         }
-        // As steps do it: windowed layers don't have blocks for all at once.
+        // Like steps do: windowed layers don't have blocks for everything at once.
         while table.len() < end {
             let tokens = BLOCK_TOKENS.min(end - table.len());
             if !self.reserve(table, tokens)? {
@@ -391,7 +392,7 @@ impl<B: Backend> Pool<B> {
                     }
                 }
             };
-            // The tree has not learned of what was restored so far.
+            // The tree hasn't learned the tokens restored so far.
             if !matches!(put, Ok(true)) {
                 slot.into_iter().for_each(|slot| self.cache.release_slot(slot));
                 return put;
@@ -408,7 +409,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Writes a piece to the blocks of `table`, or to `slot` for recurrent state.
-    /// Windows before token `start` are there already.
+    /// Windows before token `start` are already present.
     fn write_piece(
         &mut self,
         piece: &Piece,

@@ -1,4 +1,4 @@
-//! The tier on disk: what it brings, and that nothing that happens to files changes an answer.
+//! Tests the disk tier: its benefit, and that no damage to files changes an answer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::*;
 use crate::backend::native::Native;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options, Stored, clear, list};
 
-/// Lines that were logged.
+/// Logged messages.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 
@@ -39,7 +39,7 @@ fn prompt(inputs: &[(u32, u32)], question: u32) -> (Vec<u32>, Prefix) {
     (tokens, prefix)
 }
 
-/// Asks, and gives what was found and the logits.
+/// Asks, and returns the found prefix and the logits.
 fn ask(pool: &mut Pool<Native>, (tokens, prefix): (Vec<u32>, Prefix)) -> (FoundPrefix, Vec<f32>) {
     let mut data = SequenceData::new(tokens, prefix);
     let mut logits = Vec::new();
@@ -75,13 +75,13 @@ fn static_text_is_there_after_a_restart() {
             assert!(oracle.logits(&tokens) == logits, "{case} {inputs:?}");
         };
         let mut second = restarted(&gguf, folder.path(), lines.log());
-        // A sibling has the first segment in common; what is read for it is in memory for the next
-        // one.
+        // A sibling shares the first segment; once read for it, the segment is in memory for the
+        // next one.
         check(&[(0, 100), (2, 50)], 100, 100, &mut second);
         check(&[(0, 100), (1, 150)], 250, 150, &mut second);
         check(&[(0, 100), (1, 150)], 250, 0, &mut second);
         check(&[(0, 100), (1, 150)], 250, 250, &mut restarted(&gguf, folder.path(), lines.log()));
-        // What the sibling added is written as well.
+        // The sibling's addition is written as well.
         flush(&mut second);
         drop(second);
         assert_eq!(files(folder.path()).len(), 3, "{case}");
@@ -192,14 +192,14 @@ fn a_damaged_file_is_ignored_with_a_log_line() {
         let whole = fs::read(&path).unwrap();
         let (tokens, prefix) = prompt(&[(0, 100)], 8);
         let mut random = Random(7);
-        // Wherever something is told about the rest, and all over it.
+        // At every structural position, and all over the file.
         let places = (0..40).chain([whole.len() - 1]).chain((0..20).map(|_| random.below(whole.len())));
         let changes = places.flat_map(|at| [(at, true), (at, false)]).chain([(whole.len(), true)]);
         for (at, cut) in changes.collect::<Vec<_>>() {
             let mut bytes = whole.clone();
             match (cut, bytes.get_mut(at)) {
                 (false, Some(byte)) => *byte ^= 1 << (at % 8),
-                // Longer is wrong as well.
+                // Extra bytes are an error as well.
                 (true, None) => bytes.push(0),
                 _ => bytes.truncate(at),
             }
@@ -212,7 +212,7 @@ fn a_damaged_file_is_ignored_with_a_log_line() {
             assert!(lines.len() == 1 && lines[0].contains("is ignored"), "{case} {at} {cut}: {lines:?}");
             flush(&mut pool);
             drop(pool);
-            // It is written anew; but for how long computing took, it is the same again.
+            // The file is rewritten, identical except for the recorded computing time.
             let (again, new) = (fs::read(&path).unwrap(), Stored::open(&path).unwrap());
             assert_eq!(new.header.tokens, 100);
             let payload = again.len() - new.header.payload as usize;
@@ -237,7 +237,7 @@ fn a_file_of_another_text_or_model_is_not_believed() {
     let cached = [0, 1].map(|kind| ask(&mut pool, prompt(&[(kind, 100)], 8)).0.cached);
     assert_eq!((cached.iter().sum::<usize>(), lines.take().len()), (100, 1), "{cached:?}");
     drop(pool);
-    // Another model has other names, so that its files are never looked at.
+    // Files of another model have other names, so they aren't opened.
     let mut another = restarted(&fixture("qwen3-exact"), folder.path(), lines.log());
     let options = Options { limit: 1 << 30, ..options(folder.path(), lines.log()) };
     another = another.with_disk(Disk::new(options, "another", Fingerprint::of(&[b"another"])));
@@ -272,11 +272,11 @@ fn the_least_recently_used_is_evicted_first() {
     let second = files(folder.path()).into_iter().find(|path| *path != first).unwrap();
     age(&first, 2000);
     age(&second, 1000);
-    // Used again, it is the latest.
+    // Used again, it is the most recent.
     assert_eq!(write(2 * size + size / 2, 0), 100);
     write(2 * size + size / 2, 2);
     assert!(first.exists() && !second.exists() && files(folder.path()).len() == 2);
-    // What is too large for the limit is not begun, and evicts nothing.
+    // A file that exceeds the limit is not begun, and evicts nothing.
     assert_eq!(lines.take(), [""; 0]);
     write(size / 2, 3);
     assert_eq!(files(folder.path()).len(), 2);
@@ -290,7 +290,7 @@ fn a_folder_that_can_not_be_written_is_logged_once() {
     let outer = tempfile::tempdir().unwrap();
     let file = outer.path().join("a file");
     fs::write(&file, "").unwrap();
-    // The system's own folder can't be written to, not even by root.
+    // Not even root can write to the system's own folder.
     for folder in [file.join("folder"), PathBuf::from("/proc/alara")] {
         let lines = Lines::default();
         let mut pool = restarted(&gguf, &folder, lines.log());
@@ -345,7 +345,7 @@ fn a_full_disk_costs_a_log_line() {
     assert!(said.len() == 1 && said[0].contains("No space left"), "{said:?}");
     let left: Vec<_> = fs::read_dir(&tiny.0).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.iter().all(|path| Stored::open(path).is_ok()), "nothing unfinished is left: {left:?}");
-    // What was written before serves.
+    // Files written before are used.
     let mut pool = restarted(&gguf, &tiny.0, lines.log());
     let served: usize = (0..6).map(|kind| ask(&mut pool, prompt(&[(kind, 300)], 8)).0.disk).sum();
     assert_eq!(served, 300 * left.len());
@@ -382,7 +382,7 @@ fn several_write_and_clear_in_one_folder() {
     assert_eq!(clear(&folder.path().join("none")).unwrap().files, 0);
 }
 
-/// Writes files until it is killed; does nothing unless it is started by the test that kills it.
+/// Writes files until it is killed; does nothing unless started by the test that kills it.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(folder) = std::env::var_os("ALARA_TEST_KILLED") else { return };
@@ -405,7 +405,7 @@ fn a_killed_process_leaves_whole_files_only() {
         child.args(["pool::disk_tests::writes_until_it_is_killed", "--exact"]);
         child.env("ALARA_TEST_KILLED", folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = child.spawn().unwrap();
-        // Not before it writes.
+        // Wait until it writes.
         let before = fs::read_dir(folder.path()).unwrap().count();
         while fs::read_dir(folder.path()).unwrap().count() <= before && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(1));
@@ -423,7 +423,7 @@ fn a_killed_process_leaves_whole_files_only() {
         }
         assert_eq!(lines.take(), [""; 0], "round {round}");
     }
-    // What the killed process left unfinished is removed by the next writer.
+    // The next writer removes the killed process's unfinished files.
     let mut pool = restarted(&gguf, folder.path(), Log::default());
     ask(&mut pool, prompt(&[(77, 90)], 9));
     flush(&mut pool);

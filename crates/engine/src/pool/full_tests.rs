@@ -1,4 +1,4 @@
-//! A step that fails half way, because memory ran out.
+//! Tests a step that fails midway because memory ran out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use super::*;
 
 use crate::backend::native::Native;
 
-/// Layers before the one that failed have gone on, and recurrent state with them: nothing goes on
-/// from there.
+/// Layers before the failed one have advanced, including their recurrent state: no sequence
+/// continues from there.
 #[test]
 fn what_a_failed_step_left_is_not_gone_on_from() {
     for case in SORTS {

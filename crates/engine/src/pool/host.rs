@@ -1,6 +1,6 @@
-//! Between the pool and the tier in the host's memory: static text that is evicted on the device is
-//! moved there first.
-//! It is restored as what is on disk is, see `disk`.
+//! Connects the pool to the host memory tier: static text is moved there before the device evicts
+//! it.
+//! It is restored like text on disk, see `disk`.
 
 use super::Pool;
 use crate::backend::Backend;
@@ -8,8 +8,8 @@ use crate::cache::host::HostSegment;
 use crate::cache::{OutOfMemory, SlotId};
 
 impl<B: Backend> Pool<B> {
-    /// Moves the static text that is evicted next to the host's memory, if it is not there yet.
-    /// What the device can't give is lost, as it would be without this: it is computed again.
+    /// Moves the static text that would be evicted next to host memory, if it isn't there yet.
+    /// If the device can't provide it, it is lost and recomputed, as without this tier.
     pub(super) fn move_to_host(&mut self, kind: OutOfMemory) {
         if self.host.is_off() {
             return;
@@ -28,11 +28,11 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// A slot for recurrent state, if need be an evicted snapshot's; `None` if the model has no
+    /// A slot for recurrent state, evicting a snapshot if necessary; `None` if the model has no
     /// such state.
     ///
     /// # Errors
-    /// If running sequences have all slots.
+    /// If running sequences use all slots.
     pub(super) fn slot(&mut self) -> Result<Option<SlotId>, OutOfMemory> {
         if !self.cache.recurrent() {
             return Ok(None);

@@ -1,12 +1,11 @@
-//! The tier in the host's memory: what it brings, on the native backend bit for bit, and on candle
-//! as on a device.
+//! Tests the host memory tier: bitwise on the native backend, and on candle like on a device.
 
 use super::model_tests::{BUDGET, Oracle, SORTS, fixture, pool_on, text};
 use super::*;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 
-/// Asks after static text; gives what was found and the logits.
+/// Asks for static text; returns the found prefix and the logits.
 fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize) -> (FoundPrefix, Vec<f32>) {
     let prefix = Prefix { salt: salt.into(), boundaries: vec![pinned], pinned };
     let mut data = SequenceData::new(tokens.to_vec(), prefix);
@@ -18,14 +17,13 @@ fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize
     (data.found.unwrap(), logits)
 }
 
-/// What is found of static text that was pushed out by other text, and the logits then and at
-/// first.
+/// The prefix found of static text that other text pushed out, and the logits then and at first.
 fn pushed_out<B: Backend>(mut pool: Pool<B>) -> (FoundPrefix, Vec<f32>, Vec<f32>) {
     let tokens = [text(0, 100), text(9, 9)].concat();
     let (found, before) = ask(&mut pool, "", &tokens, 100);
     assert_eq!((found.cached, found.disk), (0, 0));
     while pool.evict(OutOfMemory::Snapshots) || pool.evict(OutOfMemory::Blocks) {}
-    // Of another tenant nothing is found.
+    // Another tenant finds nothing.
     assert_eq!(ask(&mut pool, "other", &tokens, 100).0.cached, 0);
     while pool.evict(OutOfMemory::Snapshots) || pool.evict(OutOfMemory::Blocks) {}
     let (found, after) = ask(&mut pool, "", &tokens, 100);
@@ -42,7 +40,7 @@ fn evicted_static_text_is_restored() {
         assert!(before == after, "{case}: bit for bit");
         let tokens = [text(0, 100), text(9, 9)].concat();
         assert!(Oracle::new(&gguf).logits(&tokens) == after, "{case}");
-        // Without the tier it is computed again, and with too small a one as well.
+        // Without the tier the text is recomputed, and with too small a tier as well.
         assert_eq!(pushed_out(native()).0.cached, 0, "{case}");
         assert_eq!(pushed_out(native().with_host_tier(64)).0.cached, 0, "{case}");
     }
@@ -56,7 +54,7 @@ fn it_does_so_on_candle() {
             pushed_out(pool_on(Candle::cpu(), &gguf, 640, BUDGET).with_host_tier(1 << 30));
         assert_eq!((found.cached, found.disk), (100, 0), "{case}");
         let largest = before.iter().zip(&after).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // What was put back is what was there; the rest may be computed in other pieces.
+        // Restored rows are unchanged; the rest may be computed in other pieces.
         assert!(largest < 1e-3, "{case}: {largest}");
     }
 }

@@ -25,18 +25,19 @@ use crate::{Error, Result};
 pub use disk::WriteProgress;
 pub use step::{FoundPrefix, SequenceData};
 
-/// What one sequence puts into a step.
+/// One sequence's input to a step.
 #[derive(Debug)]
 pub struct StepInput<'a> {
-    /// Where its keys and values lie; grows by all of its rows.
+    /// The table of its cache; grows by all of its rows.
     pub table: &'a mut Table,
     /// The tokens to compute.
     pub tokens: &'a [u32],
-    /// Draft tokens that are computed after them.
+    /// Draft tokens computed after them.
     pub drafted: &'a [u32],
     /// How many of the last rows' logits are wanted.
     pub outputs: usize,
-    /// After how many of the tokens, ascending, the recurrent state is copied to which other slot.
+    /// Where to save the recurrent state: after how many of the tokens, ascending, and to which
+    /// slot.
     pub saves: Vec<(usize, SlotId)>,
 }
 
@@ -52,21 +53,21 @@ pub struct Pool<B: Backend> {
     decoder: Decoder<B>,
     cache: Cache,
     prefixes: Prefixes,
-    /// How many sequences have finished.
+    /// Number of finished sequences.
     finished: u64,
     step_times: StepTimes,
-    /// Whether a step is short while a sequence decodes.
+    /// Whether steps are short while a sequence decodes.
     steady: bool,
     acceptance: Acceptance,
-    /// The tier on disk, if there is one, and the file that is being written.
+    /// The disk tier, if enabled, and the file being written.
     disk: Option<Disk>,
     export: Option<disk::SegmentExport>,
-    /// The tier in the host's memory.
+    /// The host memory tier.
     host: HostMemory,
 }
 
 impl<B: Backend> Pool<B> {
-    /// Takes a decoder that was loaded with `config`.
+    /// Takes a decoder loaded with `config`.
     pub fn new(decoder: Decoder<B>, config: &CacheConfig) -> Self {
         let cache = Cache::new(config, decoder.recurrent());
         Pool {
@@ -83,29 +84,28 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// The same, whose sequences' tokens come steadily beside others' prompts, or not.
+    /// Returns the pool, with sequences decoding steadily during others' prefill or not.
     #[must_use]
     pub fn with_steady_decoding(mut self, steady: bool) -> Self {
         self.steady = steady;
         self
     }
 
-    /// The same, with static text that is evicted on the device moved to `bytes` of the host's
-    /// memory.
+    /// Returns the pool, with static text evicted on the device moved to `bytes` of host memory.
     #[must_use]
     pub fn with_host_tier(mut self, bytes: u64) -> Self {
         self.host = HostMemory::new(bytes);
         self
     }
 
-    /// The same, with static text cached on disk as well.
+    /// Returns the pool, with static text also cached on disk.
     #[must_use]
     pub fn with_disk(mut self, disk: Option<Disk>) -> Self {
         self.disk = disk;
         self
     }
 
-    /// How long what is queued for the disk may take once there are no more requests.
+    /// How long writing the disk queue may take once there are no more requests.
     pub fn patience(&self) -> Duration {
         self.disk.as_ref().map_or(Duration::ZERO, Disk::patience)
     }
@@ -120,12 +120,12 @@ impl<B: Backend> Pool<B> {
         self.decoder.width()
     }
 
-    /// Tokens that the cache holds in all.
+    /// Capacity of the cache in tokens.
     pub fn capacity(&self) -> usize {
         self.cache.capacity()
     }
 
-    /// Tokens whose keys and values it holds, in whole blocks.
+    /// Number of tokens in the KV cache, in whole blocks.
     pub fn used(&self) -> usize {
         self.cache.used()
     }
@@ -147,13 +147,13 @@ impl<B: Backend> Pool<B> {
         Ok(table)
     }
 
-    /// Caches what a sequence that goes no further has computed, for later requests.
+    /// Caches the computed tokens of a finished sequence for later requests.
     fn insert(&mut self, prefix: &Prefix, tokens: &[u32], table: Table) {
         self.prefixes.insert(&mut self.cache, prefix, tokens, table);
     }
 
-    /// Evicts what is worth least of what holds the memory that ran out.
-    /// False if there is nothing.
+    /// Evicts the least valuable holder of the exhausted memory.
+    /// False if there is none.
     pub fn evict(&mut self, kind: OutOfMemory) -> bool {
         self.move_to_host(kind);
         self.prefixes.evict(&mut self.cache, kind)
@@ -164,8 +164,8 @@ impl<B: Backend> Pool<B> {
         self.cache.release(table);
     }
 
-    /// Reserves blocks for `tokens` more in `table`, evicting cached prefixes if need be.
-    /// False if there are too few.
+    /// Reserves blocks for `tokens` more in `table`, evicting cached prefixes if necessary.
+    /// False if there aren't enough.
     ///
     /// # Errors
     /// If the backend fails to copy a shared tail.
@@ -179,7 +179,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// The same from what is free; else says what memory ran out.
+    /// Reserves free blocks only; otherwise returns the memory that ran out.
     ///
     /// # Errors
     /// As [`Pool::reserve`].
@@ -195,7 +195,7 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Computes `inputs`, for which blocks were reserved, in one forward pass.
-    /// Gives their logits, one after the other.
+    /// Returns their logits, concatenated.
     /// `[rows, V]`
     ///
     /// # Errors
@@ -205,8 +205,8 @@ impl<B: Backend> Pool<B> {
         self.decoder.read(logits.as_ref())
     }
 
-    /// The same, with a look at the residual stream after each block; logits stay where they are,
-    /// `None` of no rows.
+    /// As [`Pool::forward`], observing the residual stream after each block; logits stay in the
+    /// backend, `None` for no rows.
     ///
     /// # Errors
     /// As [`Pool::forward`].
@@ -224,12 +224,10 @@ impl<B: Backend> Pool<B> {
         Ok(logits)
     }
 
-    /// Hands the states of `tokens`, which are a text by themselves, to `take`, as
-    /// [`Decoder::states`] gives them, in order.
-    /// Nothing is found in the cache, nor cached: states of tokens that are cached would be
-    /// missing.
-    /// False if there are too few blocks beside those that are held; then it begins again when it
-    /// is asked again.
+    /// Passes the states of `tokens`, a separate text, to `take`, in order, as [`Decoder::states`]
+    /// returns them.
+    /// Doesn't use the prefix cache, since the states of cached tokens would be missing.
+    /// False if there aren't enough blocks; the next call then starts over.
     ///
     /// # Errors
     /// If a token is out of range, the backend fails, or `take` does.
@@ -254,15 +252,15 @@ impl<B: Backend> Pool<B> {
         Ok(true)
     }
 
-    /// The logits of a step, to be sampled from.
+    /// The logits of a step, for sampling.
     pub fn logits<'a>(&'a mut self, logits: Option<&'a mut B::Array>) -> StepLogits<'a, B> {
         StepLogits::new(&mut self.decoder, logits)
     }
 
-    /// As [`Pool::forward`] for one sequence, with its blocks reserved.
+    /// [`Pool::forward`] for one sequence, including the reservation of blocks.
     ///
     /// # Errors
-    /// If there are too few blocks, or as [`Pool::forward`].
+    /// If there aren't enough blocks, or as [`Pool::forward`].
     pub fn forward_one(&mut self, table: &mut Table, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
         if !self.reserve(table, tokens.len())? {
             return Err(Error::OutOfBlocks { capacity: self.capacity() });
@@ -271,7 +269,7 @@ impl<B: Backend> Pool<B> {
     }
 }
 
-/// Takes the states of one step after the other, and may end it.
+/// Receives the states of each step, and may stop.
 type TakeStates<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
 /// The step that computes `inputs`.

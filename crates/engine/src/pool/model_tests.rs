@@ -1,6 +1,6 @@
-//! Sequences against an oracle without a cache.
-//! Any mixture of shared beginnings, hits, forks, evictions, cancellations, batches and drafts
-//! gives the logits of a fresh computation, bit for bit.
+//! Compares sequences with an oracle without a cache.
+//! Any mix of shared beginnings, hits, forks, evictions, cancellations, batches and drafts gives
+//! the logits of a fresh computation, bit for bit.
 //!
 //! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it
 //! takes seconds.
@@ -19,13 +19,13 @@ use crate::backend::split::Split;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::facts::{Facts, Sizes};
 
-/// Rows of a step: small, so that prompts take several.
+/// Rows per step: few, so that prompts take several steps.
 pub(super) const BUDGET: usize = 48;
 
-/// Tokens that fit: a few sequences' worth, so that much is evicted.
+/// Capacity in tokens: a few sequences' worth, so that much is evicted.
 const CAPACITY: usize = 640;
 
-/// A seeded stream of numbers.
+/// A seeded random number generator.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -39,18 +39,18 @@ impl Random {
     }
 }
 
-/// What a model gives after tokens, computed alone.
+/// A model's logits after tokens, computed without a cache.
 pub(super) struct Oracle<B: Backend = Native> {
     pool: Pool<B>,
     known: HashMap<Vec<u32>, Vec<f32>>,
-    /// How far other logits may be off.
+    /// Permitted deviation of logits.
     tolerance: f32,
-    /// How far they were.
+    /// Greatest deviation found.
     off: f32,
 }
 
 impl Oracle {
-    /// On the native backend, where nothing may be off.
+    /// On the native backend, where no deviation is permitted.
     pub fn new(gguf: &Gguf) -> Self {
         Oracle::on(Native::with_threads(1), gguf, 0.0)
     }
@@ -61,7 +61,7 @@ impl<B: Backend> Oracle<B> {
         Oracle { pool: pool_on(backend, gguf, 1024, 1024), known: HashMap::new(), tolerance, off: 0.0 }
     }
 
-    /// How far `logits` are off those after `tokens`; infinity if they can't be compared.
+    /// How far `logits` deviate from those after `tokens`; infinity if they aren't comparable.
     fn off(&mut self, tokens: &[u32], logits: &[f32]) -> f32 {
         let expected = self.logits(tokens);
         if expected == logits {
@@ -100,12 +100,12 @@ fn cache_config(gguf: &Gguf, tokens: usize, step: usize) -> CacheConfig {
     CacheConfig::new(tokens, 2, step, window).with_snapshots(8)
 }
 
-/// A prompt made of segments of a small stock, and where they end.
+/// A prompt of segments from a small stock, and their ends.
 fn prompt(random: &mut Random, vocabulary: usize) -> (Vec<u32>, Prefix) {
     let mut tokens = Vec::new();
     let mut prefix = Prefix { salt: ["", "", "", "other"][random.below(4)].into(), ..Prefix::default() };
     for at in 0..1 + random.below(4) {
-        // Many begin alike.
+        // Many have the same beginning.
         let kinds = if at == 0 { 1 } else { 3 };
         let (kind, len) = (random.below(kinds), [40, 31, 32, 5][random.below(2 + 2 * at.min(1))]);
         tokens.extend((0..len).map(|i| ((kind * 7919 + i * 31 + 11) % vocabulary) as u32));
@@ -127,7 +127,7 @@ pub(super) fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
-/// What happened in a pass of the test.
+/// Statistics of a test pass.
 #[derive(Debug, Default)]
 struct Tally {
     prompts: usize,
@@ -142,7 +142,7 @@ struct Tally {
     accepted: usize,
 }
 
-/// A tier that caches everything.
+/// A disk tier that caches everything.
 pub(super) fn options(folder: &Path, log: Log) -> Options {
     Options {
         folder: folder.to_owned(),
@@ -154,7 +154,7 @@ pub(super) fn options(folder: &Path, log: Log) -> Options {
     }
 }
 
-/// The pool of a new process, on the same folder.
+/// The pool of a new process on the same folder.
 pub(super) fn restarted(gguf: &Gguf, folder: &Path, log: Log) -> Pool<Native> {
     restarted_on(Native::with_threads(1), gguf, folder, log)
 }
@@ -164,12 +164,12 @@ fn restarted_on<B: Backend>(backend: B, gguf: &Gguf, folder: &Path, log: Log) ->
     pool_on(backend, gguf, CAPACITY, BUDGET).with_disk(disk)
 }
 
-/// Writes all that is queued.
+/// Writes everything queued.
 pub(super) fn flush<B: Backend>(pool: &mut Pool<B>) {
     while pool.write().unwrap() != WriteProgress::Done {}
 }
 
-/// Alters, cuts off or removes one of the files in `folder`.
+/// Modifies, truncates or removes one of the files in `folder`.
 fn damage(random: &mut Random, folder: &Path) -> bool {
     let entries = crate::cache::disk::list(folder).unwrap();
     if entries.is_empty() {
@@ -186,17 +186,17 @@ fn damage(random: &mut Random, folder: &Path) -> bool {
             return true;
         }
     }
-    // As anything but a careless tool would: a process that has mapped it goes on reading the old
+    // By replacing it, as most tools do: a process that has mapped it continues reading the old
     // one.
     std::fs::remove_file(path).unwrap();
     std::fs::write(path, bytes).unwrap();
     true
 }
 
-/// Reason enough to compute a drafted token.
+/// Features that justify computing a draft token.
 pub(super) const SURE: Features = Features { matched: usize::MAX, other: OtherText::NoMatch };
 
-/// A draft of what will follow `tokens`, now and then with a mistake in it.
+/// A draft of the continuation of `tokens`, with occasional mistakes.
 pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tokens: &[u32]) -> Draft {
     let mut text = tokens.to_vec();
     let right = random.below(8);
@@ -208,9 +208,9 @@ pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tok
     Draft { features: vec![SURE; tokens.len()], tokens }
 }
 
-/// Compares the logits of a sequence that is through with the oracle's.
-/// Appends the tokens that they make the most likely, as long as draft tokens are accepted.
-/// Gives how many rows were compared.
+/// Compares the logits of a sequence after prefill with the oracle's.
+/// Appends the most likely tokens, as long as draft tokens are accepted.
+/// Returns the number of rows compared.
 pub(super) fn follow<B: Backend>(
     oracle: &mut Oracle<B>,
     data: &mut SequenceData,
@@ -234,7 +234,7 @@ pub(super) fn follow<B: Backend>(
     }
 }
 
-/// Makes every draft seem to pay, so that what is drafted does not depend on the clock.
+/// Makes every draft seem worthwhile, so that drafting doesn't depend on the clock.
 pub(super) fn trust<B: Backend>(pool: &mut Pool<B>) {
     pool.acceptance = Acceptance::default();
     pool.step_times.forget_decode();
@@ -245,7 +245,7 @@ fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
     check_on(&|folder| restarted(gguf, folder, Log::default()), &mut oracle, name, gguf, seed, operations)
 }
 
-/// The same on pools that `make` makes on a folder.
+/// Runs the checks on pools that `make` creates on a folder.
 fn check_on<B: Backend>(
     make: &dyn Fn(&Path) -> Pool<B>,
     oracle: &mut Oracle<impl Backend>,
@@ -269,7 +269,7 @@ fn check_on<B: Backend>(
                 if let Some(before) = finished.get(random.below(16))
                     && before.len() < 300
                 {
-                    // Goes on after an earlier one, sometimes from its middle.
+                    // Continues an earlier one, sometimes from its middle.
                     let common = [before.len(), random.below(before.len()) + 1][random.below(2)];
                     tokens.splice(..tokens.len().min(30), before[..common].iter().copied());
                 }
@@ -304,7 +304,7 @@ fn check_on<B: Backend>(
                     flush(&mut pool);
                 }
                 pool = make(folder.path());
-                // Somebody asks what was asked before.
+                // Repeats an earlier request.
                 if let Some((tokens, prefix)) = asked.get(random.below(asked.len().max(1))).cloned() {
                     let limit = tokens.len() + 2;
                     (tally.prompts, tally.tokens) = (tally.prompts + 1, tally.tokens + tokens.len());
@@ -408,8 +408,8 @@ fn any_mixture_gives_what_a_fresh_computation_gives() {
     check_all(&root.join("tests/fixtures/arch"), 50);
 }
 
-/// No fixture's window is a chunk, but a Llama is a Llama 4 without experts, here with chunks of
-/// nine tokens.
+/// No fixture has chunked windows, but a Llama works as a Llama 4 without experts, here with chunks
+/// of nine tokens.
 #[test]
 fn so_it_does_where_windows_are_chunks() {
     let llama = fixture("llama-exact");
@@ -421,8 +421,7 @@ fn so_it_does_where_windows_are_chunks() {
     assert!(tally.cached > 0 && tally.compared > 0, "{tally:?}");
 }
 
-/// With the last blocks on another backend, and with static text that is evicted moved to the
-/// host's memory.
+/// With the last blocks on another backend, and with evicted static text moved to host memory.
 #[test]
 fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
     let (mut cached, mut evicted, mut accepted) = (0, 0, 0);
@@ -439,13 +438,14 @@ fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
         evicted += tally.evicted;
         accepted += tally.accepted;
     }
-    // What one of them evicts depends on how fast the disk is.
+    // What one of them evicts depends on the speed of the disk.
     assert!(cached > 0 && evicted > 0 && accepted > 0, "{cached} {evicted} {accepted}");
 }
 
-/// There the last bits of a row depend on what shares its step: a wrong block is off by far more.
-/// `ALARA_CASE` takes those of the fixtures whose names contain it, in place of those that are
-/// always there.
+/// There the last bits of a row depend on the other rows in its step; a wrong block deviates far
+/// more.
+/// `ALARA_CASE` selects the fixtures whose names contain it, in place of those that are always
+/// present.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 #[test]
 fn so_it_does_on_the_gpu_within_rounding() {
@@ -465,9 +465,10 @@ fn so_it_does_on_the_gpu_within_rounding() {
         let backend = || Candle::on(gpu.handle.clone());
         let make =
             |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).with_host_tier(1 << 20);
-        // Where weights are quantized, the number of rows decides how activations are rounded.
-        // That now and then decides an expert, which moves a row by up to 7 (llama.cpp's own, too).
-        // What is wrong with blocks or state shows in the models of floats.
+        // With quantized weights, the number of rows affects how activations are rounded.
+        // That occasionally changes the choice of an expert, which moves a row by up to 7 (also in
+        // llama.cpp).
+        // Errors in blocks or state show in the float models.
         let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 8.0 });
         let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
         println!("{case}: off by at most {:.1e}, {tally:?}", oracle.off);
@@ -482,7 +483,7 @@ fn so_it_does_for_all_models_of_the_fixtures() {
     }
 }
 
-/// Steps until all sequences are through prefill; gives how many rows that took.
+/// Steps until all sequences have finished prefill; returns the number of rows computed.
 pub(super) fn rows(pool: &mut Pool<Native>, sequences: &mut [&mut SequenceData]) -> usize {
     let mut rows = 0;
     while sequences.iter().any(|data| data.pending() > 0 && !data.finished) {
@@ -498,7 +499,7 @@ pub(super) fn fixture(case: &str) -> Gguf {
     Gguf::open(&folder.join(case).join("model.gguf")).unwrap()
 }
 
-/// One model of each sort of state: none, a window, a window with sinks, recurrent of four kinds.
+/// One model of each kind of state: none, a window, a window with sinks, recurrent of four kinds.
 pub(super) const SORTS: [&str; 7] = [
     "qwen3-exact",
     "gemma3-exact",

@@ -1,5 +1,6 @@
-//! What sequences share, what they wait for, and what drafts leave behind, case by case; any
-//! mixture of it is in `model_tests`.
+//! Tests what sequences share, what they wait for, and that drafts leave nothing behind, case by
+//! case;
+//! `model_tests` has arbitrary mixtures.
 
 use super::model_tests::{
     BUDGET, Oracle, Random, SORTS, SURE, best, draft, fixture, follow, pool, rows, text, trust,
@@ -18,7 +19,7 @@ fn requests_that_need_one_prefix_compute_it_once() {
         let mut refs: Vec<&mut SequenceData> = sequences.iter_mut().collect();
         let computed = refs.iter().map(|data| data.pending()).sum::<usize>() - 400;
         let sum = rows(&mut pool, &mut refs);
-        // Found rows are no longer pending either, so what was computed is what is left.
+        // Rows found in the cache aren't pending either; the rest was computed.
         let cached: usize = refs.iter().map(|data| data.found.as_ref().unwrap().cached).sum();
         assert_eq!((cached, sum - cached), (400, computed), "{case}");
     }
@@ -80,8 +81,8 @@ fn long_text_is_shared_at_once_without_boundaries() {
     }
 }
 
-/// What keeping state costs a prompt that finds nothing: no step more, and a copy of the recurrent
-/// state for each boundary.
+/// The cost of keeping state for a prompt without a hit: no extra step, and one copy of the
+/// recurrent state per boundary.
 #[test]
 fn boundaries_cost_no_step() {
     for case in SORTS {
@@ -137,7 +138,7 @@ fn a_preempted_sequence_waits_and_loses_nothing() {
     }
 }
 
-/// The cached prompt holds all blocks, and the copy of its last one has no room beside them.
+/// The cached prompt holds all blocks, so the copy of its last one has no room.
 #[test]
 fn the_same_prompt_is_read_twice_where_it_fills_the_cache() {
     for case in SORTS {
@@ -154,9 +155,9 @@ fn the_same_prompt_is_read_twice_where_it_fills_the_cache() {
     }
 }
 
-/// Drafts of every length, of which any number of tokens is accepted, across the ends of blocks.
-/// Nothing of a rejected token is left behind, neither in what goes on from it nor in what others
-/// find of it.
+/// Drafts of every length, with any number of tokens accepted, across block boundaries.
+/// A rejected token leaves nothing behind, neither in the continuation nor in what other sequences
+/// find in the cache.
 #[test]
 fn rejected_tokens_leave_nothing_behind() {
     for case in SORTS {
@@ -181,7 +182,7 @@ fn rejected_tokens_leave_nothing_behind() {
             let logits = pool.logits_of_each(&stepped).remove(0).1;
             follow(&mut oracle, &mut data, &logits, usize::MAX, &format!("{case} turn {turn}"));
             if turn % 9 == 8 {
-                // Somebody goes on from here, and leaves.
+                // Another sequence continues from here, and disconnects.
                 let mut other =
                     SequenceData::new([data.tokens.as_slice(), &[7, 8]].concat(), Prefix::default());
                 for _ in 0..4 {

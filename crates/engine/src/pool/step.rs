@@ -1,5 +1,5 @@
-//! Continuous batching: the sequences that share a pool's steps, what each finds of its prompt in
-//! the cache, and which waits for which.
+//! Continuous batching: the sequences that share a pool's steps, the prefix that each finds in the
+//! cache, and which of them wait for others.
 //!
 //! No sequence continues from recurrent state that a failed step left behind.
 
@@ -15,114 +15,115 @@ use crate::backend::Backend;
 use crate::cache::{Hit, MissReason, OutOfMemory, Prefix, SNAPSHOT_EVERY, SNAPSHOT_MIN_GAIN, SlotId, Table};
 use crate::{Result, schedule};
 
-/// Most bytes of logits that a step keeps of tokens of prompts; there is one row at least.
-/// More makes such prompts faster.
+/// Most bytes of prompt logits that a step keeps; at least one row is kept.
+/// A higher limit makes prompts with reported logits faster.
 const NOTED_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
 
-/// A sequence that is being computed.
+/// A running sequence.
 #[derive(Debug, Default)]
 pub struct SequenceData {
-    /// The prompt and what was generated.
+    /// The prompt and the generated tokens.
     pub tokens: Vec<u32>,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt: usize,
-    /// What it asks of the cache.
+    /// How it uses the prefix cache.
     pub prefix: Prefix,
-    /// What was found of the prompt, once it is known.
+    /// The prefix found in the cache, once known.
     pub found: Option<FoundPrefix>,
-    /// Whether nothing more is to be computed.
+    /// Whether nothing remains to be computed.
     pub finished: bool,
-    /// Draft tokens after `tokens`: as many as pay are computed beside them.
+    /// Draft tokens after `tokens`: the step computes as many as are worthwhile.
     pub draft: Draft,
-    /// Whether each token after the prompt takes a step of its own, forced ones too: what drafts
-    /// are measured against.
+    /// Whether each token after the prompt takes a separate step, including forced ones: the
+    /// baseline for measuring drafts.
     pub single: bool,
-    /// After how many tokens of the prompt the logits were given, where those after each of them
-    /// are wanted, but the last.
-    /// A prompt of which they are is computed whole, whatever is cached.
+    /// After how many prompt tokens logits were returned, if the logits after each prompt token
+    /// except the last are wanted.
+    /// Such a prompt is computed in full, ignoring the cache.
     pub noted: Option<usize>,
-    /// What its prompt took.
+    /// Time spent on its prompt.
     pub spent: PromptTimes,
     table: Table,
-    /// The draft of the latest step, until it is known what of it is accepted.
+    /// The draft of the latest step, until its acceptance is known.
     pending_draft: Option<PendingDraft>,
-    /// How many tokens of those before were drafted and accepted.
+    /// Number of earlier tokens drafted and accepted.
     drafts: DraftUsage,
-    /// Whether it has computed something since it was attached to what was found.
+    /// Whether it computed anything since it was attached to its cached prefix.
     begun: bool,
-    /// How many tokens were in memory when the disk was asked, as long as there is more on it; then
-    /// it is not asked again.
+    /// The number of tokens in memory when the disk was last asked, as long as the disk has more;
+    /// used to avoid asking again.
     asked: Option<usize>,
-    /// Tokens that came from disk for it.
+    /// Number of tokens restored from disk for it.
     disk: usize,
-    /// Preempted when memory ran out and so many had finished: it waits for one more.
+    /// Set if it was preempted when memory ran out: the number of finished sequences at that time.
+    /// It waits for one more.
     preempted: Option<u64>,
 }
 
 /// The sequences that share a step.
 type Batch<'a> = [&'a mut SequenceData];
 
-/// A draft of which the first `rows` tokens were computed after the first `at` of a sequence.
+/// A draft whose first `rows` tokens were computed after the first `at` tokens of a sequence.
 #[derive(Debug)]
 struct PendingDraft {
     at: usize,
     draft: Draft,
     rows: usize,
-    /// The recurrent state after these `at` tokens, in a model that has such.
+    /// The recurrent state after the first `at` tokens, if the model has any.
     slot: Option<SlotId>,
 }
 
-/// What a prompt took on the way to its first token.
+/// Time spent on a prompt before its first token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptTimes {
-    /// Steps that computed a part of it, whole: other sequences may have a part in them.
+    /// Total time of steps that computed a part of it, which other sequences may share.
     pub steps: Duration,
-    /// Of that, taking snapshots of state: finding slots for them, copying, and inserting.
+    /// Part of that spent on snapshots of state: finding slots, copying, and inserting.
     pub snapshots: Duration,
 }
 
-/// What was found of a prompt.
+/// The cached prefix found for a prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundPrefix {
-    /// Tokens that were not computed again.
+    /// Number of tokens that were not recomputed.
     pub cached: usize,
-    /// How many of them came from disk.
+    /// Number of these that came from disk.
     pub disk: usize,
-    /// Why no more.
+    /// Why no more were found.
     pub stop: Option<MissReason>,
 }
 
-/// The logits that a step gave of one sequence.
+/// The logits that a step computed for one sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogitsPart {
     /// Index of the sequence.
     pub at: usize,
-    /// The rows after tokens of its prompt, one after each.
+    /// The rows after prompt tokens, one after each.
     pub noted: Range<usize>,
-    /// How many tokens stand before the first of these.
+    /// Number of tokens before the first of these rows.
     pub before: usize,
-    /// Once it is computed to its end, the rows to sample from: one after the last token, and one
+    /// Once all tokens are computed, the rows to sample from: one after the last token, and one
     /// after each draft token.
     pub ready: Option<Range<usize>>,
 }
 
 #[cfg(test)]
 impl<A> StepOutput<A> {
-    /// Each sequence that is computed to its end, with its rows of logits.
+    /// The index of each fully computed sequence, with its rows of logits.
     pub fn each(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         self.parts.iter().filter_map(|part| Some((part.at, part.ready.clone()?)))
     }
 }
 
-/// What a step gave.
+/// The result of a step.
 #[derive(Debug)]
 pub struct StepOutput<A> {
-    /// What the logits are of, one part after the other.
+    /// The owners of the logits, in order.
     pub parts: Vec<LogitsPart>,
-    /// These logits, sequence after sequence.
-    /// `[rows, V]`; `None`: there are none.
+    /// The logits, sequence after sequence.
+    /// `[rows, V]`; `None` if there are none.
     pub logits: Option<A>,
-    /// Index of a sequence that is longer than the whole cache.
+    /// Index of a sequence that doesn't fit even into the whole cache.
     pub too_long: Option<usize>,
 }
 
@@ -132,21 +133,21 @@ impl SequenceData {
         SequenceData { prompt: tokens.len(), tokens, prefix, ..SequenceData::default() }
     }
 
-    /// Tokens whose keys and values are not computed yet.
+    /// Number of tokens whose keys and values are not computed yet.
     pub fn pending(&self) -> usize {
         self.tokens.len() - self.computed()
     }
 
-    /// The row of the latest step's logits after the last token: how many tokens of the draft were
-    /// accepted.
-    /// `None` if a token was rejected, or more came than were computed.
+    /// The row of the latest step's logits after the last token, which is the number of accepted
+    /// draft tokens.
+    /// `None` if a token was rejected, or more were appended than were computed.
     pub fn next_row(&self) -> Option<usize> {
         let draft = self.pending_draft.as_ref()?;
         let accepted = self.accepted();
         (draft.at + accepted == self.tokens.len()).then_some(accepted)
     }
 
-    /// How many tokens were drafted, and how many of them accepted.
+    /// How many tokens were drafted, and how many accepted.
     pub fn drafts(&self) -> DraftUsage {
         let drafted = self.pending_draft.as_ref().map_or(0, |draft| draft.rows);
         let mut drafts = self.drafts;
@@ -154,15 +155,15 @@ impl SequenceData {
         drafts
     }
 
-    /// How many of the computed draft tokens are accepted.
+    /// How many of the computed draft tokens were accepted.
     fn accepted(&self) -> usize {
         let pending = self.pending_draft.as_ref();
         pending.map_or(0, |pending| pending.draft.accepted(pending.rows, &self.tokens[pending.at..]))
     }
 
-    /// How many of its tokens are computed, rejected ones aside.
-    /// Recurrent state can only be put back to where the draft began, so with it accepted tokens
-    /// are computed again, unless all were accepted.
+    /// How many of its tokens are computed, excluding rejected ones.
+    /// Recurrent state can only be rewound to the start of the draft, so such models recompute
+    /// accepted tokens, unless all were accepted.
     fn computed(&self) -> usize {
         let Some(draft) = &self.pending_draft else { return self.table.len() };
         match self.accepted() {
@@ -171,12 +172,12 @@ impl SequenceData {
         }
     }
 
-    /// Whether logits after tokens of its prompt are still to come.
+    /// Whether logits after prompt tokens are still outstanding.
     fn is_noted(&self) -> bool {
         self.noted.is_some_and(|noted| noted + 1 < self.prompt)
     }
 
-    /// After which tokens of the prompt the next `rows` rows give logits that are wanted.
+    /// The prompt tokens after which the next `rows` rows give wanted logits.
     fn noted_in(&self, rows: usize) -> Range<usize> {
         let Some(noted) = self.noted else { return 0..0 };
         let start = self.table.len();
@@ -184,13 +185,13 @@ impl SequenceData {
         noted.max(start).min(end)..end
     }
 
-    /// Whether it is past prefill.
+    /// Whether prefill is complete.
     fn is_decoding(&self) -> bool {
         self.begun && !self.finished && self.tokens.len() > self.prompt
     }
 
-    /// How many tokens it will have in common with a sequence that begins with `tokens`, and
-    /// whether all of them are computed.
+    /// The length of the prefix that it will share with a sequence that begins with `tokens`, and
+    /// whether all of it is computed.
     fn shares_with(&self, tokens: &[u32]) -> (usize, bool) {
         let limit = tokens.len().saturating_sub(1);
         let common = self.tokens.iter().zip(&tokens[..limit]).take_while(|(a, b)| a == b).count();
@@ -198,14 +199,14 @@ impl SequenceData {
     }
 }
 
-/// Whether a sequence holds what it was attached to and has computed nothing after it.
+/// Whether a sequence holds a cached prefix and has computed nothing after it.
 fn only_attached(data: &SequenceData) -> bool {
     !data.begun && !data.finished && !data.table.is_empty()
 }
 
 impl<B: Backend> Pool<B> {
     /// How many rows the next step of `sequences` may have, at most `most`.
-    /// Few while one of several decodes, if its tokens are to come steadily beside a long prompt
+    /// Few if one of several sequences decodes and should do so steadily during a long prefill
     /// (chunked prefill).
     pub fn budget(&self, sequences: &Batch, most: usize) -> usize {
         let several = sequences.iter().filter(|data| !data.finished).count() > 1;
@@ -213,9 +214,9 @@ impl<B: Backend> Pool<B> {
             .budget(self.steady && several && sequences.iter().any(|data| data.is_decoding()), most)
     }
 
-    /// One forward pass of at most `budget` rows for all sequences that there are blocks for.
-    /// A sequence that needs what an earlier one is about to compute waits for it; so each prefix
-    /// is computed once, however many need it.
+    /// One forward pass of at most `budget` rows for all sequences for which there are blocks.
+    /// A sequence that needs a prefix which an earlier one is about to compute waits for it, so
+    /// each prefix is computed once, however many sequences need it.
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
@@ -223,8 +224,8 @@ impl<B: Backend> Pool<B> {
         sequences.iter_mut().for_each(|data| self.settle_draft(data));
         let stepped = self.compute_some(sequences, budget);
         if stepped.is_err() {
-            // What was to be computed was not, or in some layers only: recurrent state may be of a
-            // row that other layers don't have.
+            // The step failed, possibly after some layers: recurrent state may include a row that
+            // other layers lack.
             for data in sequences.iter_mut() {
                 self.discard_draft(data);
                 if self.cache.recurrent() {
@@ -274,14 +275,14 @@ impl<B: Backend> Pool<B> {
         self.compute(sequences, &rows, &states)
     }
 
-    /// Reserves the `rows` of each sequence, in their order; none for one that has to wait until
-    /// another is through.
+    /// Reserves the `rows` of each sequence, in order; sets them to 0 for one that has to wait
+    /// until another finishes.
     fn reserve_rows(&mut self, sequences: &mut Batch, rows: &mut [usize]) -> Result<()> {
         for at in 0..sequences.len() {
             if rows[at] == 0 || self.reserve(&mut sequences[at].table, rows[at])? {
                 continue;
             }
-            // A sequence that has not begun holds what could be evicted.
+            // A sequence that hasn't begun holds blocks that could be evicted.
             let mut released = false;
             for later in at + 1..sequences.len() {
                 let data = &mut *sequences[later];
@@ -301,10 +302,10 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Decides how many draft tokens are computed of each sequence that this step computes to its
-    /// end: as many as pay and as there are free blocks for, since none is evicted for them.
-    /// At most [`MAX_DRAFT_TOKENS`] in all, and within the `budget` unless there is only one
-    /// sequence, which no other waits for.
+    /// Decides how many draft tokens to compute for each sequence that this step computes to its
+    /// end: as many as are worthwhile and fit into free blocks, since nothing is evicted for them.
+    /// At most [`MAX_DRAFT_TOKENS`] in total, and within the `budget` unless there is only one
+    /// sequence, so that no other waits.
     fn choose_drafts(&mut self, sequences: &mut Batch, rows: &[usize], budget: usize) -> Result<()> {
         let sum: usize = rows.iter().sum();
         let through = |data: &SequenceData, rows: usize| rows > 0 && rows == data.pending();
@@ -314,11 +315,11 @@ impl<B: Backend> Pool<B> {
             .map(|(data, &rows)| through(data, rows).then(|| self.acceptance.probabilities(&data.draft)))
             .collect();
         let (fixed, row) = self.step_times.decode();
-        // Accepted tokens of a draft that was not accepted whole may be computed again.
+        // Accepted tokens of a partially accepted draft may have to be recomputed.
         let drafted = if self.cache.recurrent() { 2.0 * row } else { row };
         let alone = sequences.iter().filter(|data| !data.finished).count() == 1;
         let most = if alone { MAX_DRAFT_TOKENS } else { budget.saturating_sub(sum).min(MAX_DRAFT_TOKENS) };
-        // An accepted token saves a row of a later step, in which prompts have no part.
+        // An accepted token saves a row of a later decode-only step.
         let sampling = probabilities.iter().flatten().count();
         let counts = schedule::draft_lengths(&probabilities, sampling, most, (fixed, row, drafted));
         for at in (0..sequences.len()).filter(|at| probabilities[*at].is_some()) {
@@ -336,7 +337,7 @@ impl<B: Backend> Pool<B> {
         Ok(())
     }
 
-    /// Takes back what was computed for rejected tokens, and learns from all.
+    /// Truncates rejected tokens, and learns from the result.
     fn settle_draft(&mut self, data: &mut SequenceData) {
         let (computed, drafts) = (data.computed(), data.drafts());
         let Some(PendingDraft { at, draft, slot, .. }) = data.pending_draft.take() else { return };
@@ -349,29 +350,29 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Forgets a draft that was not computed.
+    /// Discards a draft that was not computed.
     fn discard_draft(&mut self, data: &mut SequenceData) {
         if let Some(slot) = data.pending_draft.take().and_then(|draft| draft.slot) {
             self.cache.release_slot(slot);
         }
     }
 
-    /// Attaches `data` to its prefix hit.
-    /// False if it waits for what one of those `before` it is about to compute, or for more from
-    /// disk while another one is `decoding`.
+    /// Attaches `data` to its longest cached prefix.
+    /// False if it waits for tokens that one of those `before` it is about to compute, or for more
+    /// from disk while another sequence is `decoding`.
     fn attach_prefix(&mut self, before: &mut Batch, data: &mut SequenceData, decoding: bool) -> Result<bool> {
         if data.preempted == Some(self.finished) {
             return Ok(false);
         }
         if let Some(noted) = data.noted {
-            // What is attached gives no logits.
+            // Cached tokens have no logits.
             let hit = self.prefixes.find(&self.cache, &data.prefix.salt, &data.tokens, noted);
             data.table = self.attach(&hit)?;
             data.found.get_or_insert_default();
             return Ok(true);
         }
         let mut hit = self.find(&data.prefix.salt, &data.tokens);
-        // If what was restored is gone again, there are too few blocks for it.
+        // If restored tokens were evicted again, there are too few blocks for them.
         if data.asked.is_none_or(|before| hit.len > before) {
             let (restored, from_disk) = self.restore(&data.prefix, &data.tokens, &hit, decoding)?;
             let before = hit.len;
@@ -389,9 +390,9 @@ impl<B: Backend> Pool<B> {
             before.iter_mut().filter(|other| !other.finished && other.prefix.salt == data.prefix.salt)
         {
             let (common, computed) = other.shares_with(&data.tokens);
-            // Not for one that decodes: that would take a step for each token.
+            // Don't wait for a decoding sequence: it computes only one token per step.
             if !computed && other.pending() > 1 && common > hit.len {
-                // Here the two part.
+                // The two diverge here.
                 other.prefix.add(common);
                 return Ok(false);
             }
@@ -409,8 +410,8 @@ impl<B: Backend> Pool<B> {
         Ok(true)
     }
 
-    /// The points within the next `rows` rows of `data` after which a snapshot is taken, and the
-    /// slots for recurrent state.
+    /// The points within the next `rows` rows of `data` at which to take a snapshot, each with its
+    /// slot for recurrent state.
     fn plan_snapshots(&mut self, data: &SequenceData, rows: usize) -> Vec<(usize, Option<SlotId>)> {
         let (start, mut last) = (data.table.len(), data.table.len());
         let mut points = Vec::new();
@@ -427,7 +428,7 @@ impl<B: Backend> Pool<B> {
         let mut all: Vec<(usize, bool)> = declared.chain(regular).collect();
         all.sort_unstable();
         for (at, regular) in all {
-            // What a later step begins with may be far from the last snapshot.
+            // The start of a later step may be far from the last snapshot.
             let known = !points.is_empty() || !data.begun && start > 0;
             if known && at < last + SNAPSHOT_MIN_GAIN || regular && !self.cache.has_spare_snapshot() {
                 continue;
@@ -507,21 +508,21 @@ impl<B: Backend> Pool<B> {
         Ok(StepOutput { parts: given, logits, too_long: None })
     }
 
-    /// No sequence gets its blocks.
-    /// The last that has begun is preempted until another is through; what it computed stays in the
-    /// tree until it is evicted.
-    /// Gives the index of a sequence that all blocks would not do for.
+    /// No sequence got its blocks.
+    /// Preempts the last one that has begun, until another finishes; its computed tokens stay in
+    /// the tree until they are evicted.
+    /// Returns the index of a sequence that doesn't fit even into the whole cache.
     fn preempt(&mut self, sequences: &mut Batch) -> Option<usize> {
         if sequences.iter().any(|data| data.finished && !data.table.is_empty()) {
-            // Its blocks are about to be free.
+            // Its blocks are about to be released.
             return None;
         }
         let mut begun =
             sequences.iter().enumerate().filter(|(_, data)| data.begun && !data.finished).map(|(at, _)| at);
         let Some(first) = begun.next() else {
-            // The first of all has nothing to wait for.
-            // What it shares may leave no room for its own copy of the last block: it begins again
-            // with less of that, as long as there is any.
+            // The first sequence has none to wait for.
+            // If its shared prefix leaves no room for its own copy of the last block, it starts
+            // over with a shorter prefix, as long as it has one.
             let first = sequences.iter().position(|data| !data.finished)?;
             let freed =
                 [OutOfMemory::Blocks, OutOfMemory::Snapshots].into_iter().any(|kind| self.evict(kind));
@@ -535,7 +536,7 @@ impl<B: Backend> Pool<B> {
         None
     }
 
-    /// Caches what a sequence has computed: it goes no further.
+    /// Caches the computed tokens of a finished sequence.
     pub fn finish(&mut self, data: &mut SequenceData) {
         self.settle_draft(data);
         let table = std::mem::take(&mut data.table);

@@ -1,7 +1,7 @@
 //! Many sequences on one decoder.
-//! Each test is a mistake that other engines make: one offset for a whole batch, a cache that can
-//! only grow or be cleared.
-//! Others are positions bounded by a table, and a head width taken from the model's width.
+//! Each test covers a mistake made by other engines: a single offset for a whole batch, a cache
+//! that can only grow or be cleared, positions limited by a table, and a head width derived from
+//! the model's width.
 
 use std::path::Path;
 
@@ -31,21 +31,21 @@ fn pool(case: &str, tokens: usize, kv: KvType) -> Pool<Native> {
 }
 
 impl<B: Backend> Pool<B> {
-    /// The logits that a step gave, each sequence's with its index.
+    /// The logits of a step, each sequence's with its index.
     pub fn logits_of_each(&mut self, stepped: &StepOutput<B::Array>) -> Vec<(usize, Vec<f32>)> {
         let all = self.decoder.read(stepped.logits.as_ref()).unwrap();
         let row = self.vocabulary();
         stepped.each().map(|(at, rows)| (at, all[rows.start * row..rows.end * row].to_vec())).collect()
     }
 
-    /// A step, and all its logits.
+    /// Computes a step and reads all its logits.
     pub fn step_and_read(&mut self, sequences: &mut [&mut SequenceData], budget: usize) -> Vec<f32> {
         let stepped = self.step(sequences, budget).unwrap();
         self.decoder.read(stepped.logits.as_ref()).unwrap()
     }
 }
 
-/// One model of every mechanism.
+/// One model for every mechanism.
 const KINDS: [&str; 6] = [
     "llama3-ropefreqs-exact",
     "gemma3-exact",
@@ -76,7 +76,7 @@ fn check_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
     assert!(largest <= limit, "{what}: {largest} > {limit}");
 }
 
-/// Nothing is known of the machine's speed yet.
+/// Before anything is known about the machine's speed.
 #[test]
 fn a_prompt_gets_few_rows_while_others_decode_steadily() {
     let mut pool = pool("qwen3", 256, KvType::F32);
@@ -95,7 +95,7 @@ fn sequences_of_one_step_have_their_own_positions() {
         let all = [tokens(1, 3), tokens(2, 70), tokens(3, 33), tokens(4, 1)];
         let mut pool = pool(case, 256, KvType::F32);
         let mut tables: Vec<Table> = all.iter().map(|_| Table::default()).collect();
-        // All but the last token of each, in turns of different lengths, so that their blocks
+        // All but the last token of each, in steps of different lengths, so that their blocks
         // interleave.
         for start in (0..70).step_by(9) {
             for (table, tokens) in tables.iter_mut().zip(&all) {
@@ -141,7 +141,7 @@ fn a_prefix_is_shared_wherever_two_prompts_diverge() {
         check_close(&logits, &alone("qwen3", &second), 1e-3, &format!("{common} common tokens"));
         pool.release(table);
     }
-    // The first sequence is as it was.
+    // The first sequence is unchanged.
     let mut table = attach(&mut pool, &first);
     assert_eq!(table.len(), 74);
     let logits = pool.forward_one(&mut table, &first[74..], 1).unwrap();
@@ -193,7 +193,7 @@ fn fed(pool: &mut Pool<Native>, tokens: &[u32], chunk: usize) -> Vec<f32> {
     logits
 }
 
-/// The logits of the first sequence, fed in pieces of 9 in steps that it shares with the others.
+/// The logits of the first sequence, fed in pieces of 9 in steps shared with the others.
 pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f32> {
     let mut tables: Vec<Table> = sequences.iter().map(|_| Table::default()).collect();
     let mut logits = Vec::new();
@@ -267,7 +267,7 @@ fn a_ring_of_blocks_gives_what_all_blocks_give() {
         let long = tokens(9, 1500);
         let ring = CacheConfig::new(1500, 1, 16, window(&gguf));
         let mut all = ring;
-        // A window that never passes holds every block.
+        // A window longer than any sequence holds every block.
         (all.windowed, all.window) = (all.full, Some(1 << 40));
         assert!(ring.windowed.blocks < all.windowed.blocks, "{case}: the ring is no smaller");
         assert_eq!(fed(&mut load(&ring), &long, 16), fed(&mut load(&all), &long, 16), "{case}");

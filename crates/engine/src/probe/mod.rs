@@ -1,4 +1,4 @@
-//! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no
+//! The bare decoder, for comparison with a reference and for benchmarks: tokens in, logits out, no
 //! text.
 
 mod turns;
@@ -21,16 +21,16 @@ use crate::pool::{Pool, StepInput};
 pub use alara_text::tools::tools;
 pub use turns::ProbeTurns;
 
-/// How to compute.
+/// Settings of the computation.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeSettings {
-    /// How keys and values are stored.
+    /// Number format of keys and values.
     pub kv: KvType,
-    /// Who computes.
+    /// Device and layers.
     pub offload: Offload,
-    /// Threads that compute, on the CPU.
+    /// Number of CPU threads.
     pub threads: usize,
-    /// With which instructions, on the CPU.
+    /// Instruction set on the CPU.
     pub isa: Isa,
 }
 
@@ -49,7 +49,7 @@ pub struct Probe {
     device: DeviceSummary,
 }
 
-/// A pool of whatever backend.
+/// A pool on any backend.
 trait AnyPool: std::fmt::Debug {
     fn vocabulary(&self) -> usize;
     fn forward(&mut self, table: &mut Table, tokens: &[u32], outputs: usize) -> Result<Vec<f32>>;
@@ -88,7 +88,7 @@ impl Probe {
     /// Loads the model in `gguf` with a cache for `tokens` tokens.
     ///
     /// # Errors
-    /// Whatever stands against loading the model.
+    /// Any error of loading the model.
     pub fn load(gguf: &Gguf, tokens: usize, settings: &ProbeSettings) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let (kv, config) = (settings.kv, cache_config(gguf, &architecture, tokens)?);
@@ -109,11 +109,10 @@ impl Probe {
         Ok(Probe { decoder, table: Table::default(), device })
     }
 
-    /// As [`Probe::load`] on the native backend, which records in `profile` what each operation
-    /// takes.
+    /// As [`Probe::load`] on the native backend, recording the cost of each operation in `profile`.
     ///
     /// # Errors
-    /// Whatever stands against loading the model.
+    /// Any error of loading the model.
     pub fn profiled(gguf: &Gguf, tokens: usize, settings: &ProbeSettings, profile: Profile) -> Result<Self> {
         let backend = Native::new(settings.threads, settings.isa).profiled(profile);
         let architecture = Architecture::of(gguf)?;
@@ -124,7 +123,7 @@ impl Probe {
         Ok(Probe { decoder, table: Table::default(), device })
     }
 
-    /// What computes.
+    /// The device in use.
     pub fn device(&self) -> &DeviceSummary {
         &self.device
     }
@@ -134,7 +133,7 @@ impl Probe {
         self.decoder.vocabulary()
     }
 
-    /// Appends `tokens` and gives the logits of the last `outputs` of them.
+    /// Appends `tokens` and returns the logits after the last `outputs` of them.
     /// `[outputs, V]`
     ///
     /// # Errors
@@ -144,7 +143,7 @@ impl Probe {
         self.decoder.forward(&mut self.table, tokens, outputs)
     }
 
-    /// Appends `tokens` and gives the residual stream after each block, a row a token.
+    /// Appends `tokens` and returns the residual stream after each block, one row per token.
     /// `[L][tokens, D]`
     ///
     /// # Errors
@@ -160,13 +159,13 @@ impl Probe {
     }
 }
 
-/// The cache for one sequence of up to `tokens` tokens, which may come in one step.
+/// The cache for one sequence of up to `tokens` tokens, possibly fed in one step.
 fn cache_config(gguf: &Gguf, architecture: &Architecture, tokens: usize) -> Result<CacheConfig> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
     Ok(CacheConfig::new(tokens, 1, tokens, window))
 }
 
-/// A decoder with its blocks.
+/// A decoder with its cache.
 fn pool<B: Backend + 'static>(model: &Model, backend: B) -> Result<Box<dyn AnyPool>> {
     let Model { gguf, architecture, config, kv, .. } = *model;
     Ok(Box::new(Pool::new(Decoder::load_as(gguf, architecture, backend, config, kv)?, config)))

@@ -1,6 +1,6 @@
-//! Logits against llama.cpp's, on tiny models with random weights.
+//! Compares logits with llama.cpp's, on tiny models with random weights.
 //!
-//! A few cases lie in `tests/fixtures/arch`; all of them, and their description, in
+//! A few cases are in `tests/fixtures/arch`; all of them, with a description, in
 //! `$ALARA_SHARED/fixtures/arch` and `arch-more`.
 
 use std::path::{Path, PathBuf};
@@ -38,11 +38,11 @@ struct Tolerance {
     rms: f32,
     f16_kv_max_abs: Option<f32>,
     layers_rel_rms: Option<f32>,
-    /// Says, for files with experts, that one row may fail.
+    /// For files with experts: notes that one row may deviate.
     note: Option<String>,
 }
 
-/// One model with what a trusted engine computes from it.
+/// A model with the results of a trusted engine.
 struct Case {
     folder: PathBuf,
     name: String,
@@ -76,8 +76,8 @@ impl Case {
         pieces.flat_map(|piece| probe.feed(piece, piece.len()).unwrap()).collect()
     }
 
-    /// All logits of the case's tokens, fed in pieces of 9 in steps that three other sequences
-    /// share.
+    /// All logits of the case's tokens, fed in pieces of 9 in steps shared with three other
+    /// sequences.
     fn beside_others(&self) -> Vec<f32> {
         let config = CacheConfig::new(512, 4, 64, Some(8));
         let decoder = Decoder::load(&self.gguf, Native::with_threads(2), &config, KvType::F32).unwrap();
@@ -104,8 +104,8 @@ impl Case {
         pieces.flat_map(|piece| pool.forward_one(&mut table, piece, piece.len()).unwrap()).collect()
     }
 
-    /// The case's file under other names: `key` and `tensor` give the name of each, or leave it
-    /// out.
+    /// The case's file with renamed entries: `key` and `tensor` return each new name, or `None` to
+    /// drop it.
     fn renamed(
         &self,
         architecture: &str,
@@ -131,7 +131,7 @@ impl Case {
         Gguf::from_vec(architecture, writer.bytes().unwrap()).unwrap()
     }
 
-    /// Holds the logits of another file against this case's reference.
+    /// Compares the logits of another file with this case's reference.
     fn check_other(&self, gguf: &Gguf) {
         let settings = ProbeSettings { kv: KvType::F32, threads: 1, ..ProbeSettings::default() };
         let mut probe = Probe::load(gguf, 64, &settings).unwrap();
@@ -139,14 +139,14 @@ impl Case {
         self.check(&logits, self.reference.tolerance.max_abs, gguf.name());
     }
 
-    /// Holds logits against the reference's; for a quantized file with experts one of its rows may
-    /// be off, where rounding chooses another expert.
+    /// Compares logits with the reference; in a quantized file with experts one row may deviate, if
+    /// rounding selects another expert.
     #[track_caller]
     fn check(&self, found: &[f32], limit: f32, what: &str) {
         self.agrees(found, limit, what).unwrap();
     }
 
-    /// As [`Case::check`]; the error says what is off.
+    /// As [`Case::check`], returning the deviation as an error.
     fn agrees(&self, found: &[f32], limit: f32, what: &str) -> Result<(), String> {
         let expected = self.floats(&self.reference.tolerance.against);
         let found = &found[found.len() - expected.len()..];
@@ -161,7 +161,7 @@ impl Case {
         let rms = (rows.iter().map(|row| row.1).sum::<f64>() / rows.len() as f64).sqrt() as f32;
         println!("{} {what}: largest {largest:.2e} of {limit:.2e}, rms {rms:.2e}", self.name);
         let rms_limit = if what.contains("F16") { f32::INFINITY } else { self.reference.tolerance.rms };
-        // What is not a number is not within limits.
+        // NaN is never within limits.
         if largest <= limit && rms <= rms_limit {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl Case {
     }
 }
 
-/// Largest difference and mean square difference of two rows.
+/// The largest and the mean square difference of two rows.
 fn difference(a: &[f32], b: &[f32]) -> (f32, f64) {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum();
     let largest = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -180,7 +180,7 @@ fn own() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch")
 }
 
-/// The folder of all cases, or a visible note that it is absent.
+/// The folder of all cases; prints a note if it is absent.
 fn shared() -> Option<PathBuf> {
     shared_folder("arch")
 }
@@ -206,7 +206,7 @@ fn cases(folder: &Path) -> Vec<Case> {
     found
 }
 
-/// Those of more families.
+/// The cases of further families.
 fn more_cases() -> Vec<Case> {
     shared_folder("arch-more").map_or_else(Vec::new, |folder| cases(&folder))
 }
@@ -235,7 +235,7 @@ fn every_model_agrees_however_it_is_fed() {
     }
 }
 
-/// They agree bit for bit (see the tests of the pool), so one way of feeding does.
+/// All ways of feeding are bitwise equal (see the pool's tests), so one suffices.
 #[test]
 fn every_model_agrees_by_every_instruction_set() {
     for case in all_cases() {
@@ -257,7 +257,8 @@ fn the_oracle_agrees_too() {
     }
 }
 
-/// Wherever it is cut: the last blocks on the oracle, those before on the fast backend.
+/// Split at every block: the last blocks on the reference backend, earlier ones on the fast
+/// backend.
 #[test]
 fn every_model_agrees_when_it_is_split() {
     for case in all_cases() {
@@ -269,7 +270,7 @@ fn every_model_agrees_when_it_is_split() {
     }
 }
 
-/// On the GPU of this machine: all blocks, and half of them.
+/// On this machine's GPU: all blocks, and half of them.
 #[cfg(any(feature = "cuda", feature = "metal"))]
 #[test]
 fn every_model_agrees_on_the_gpu() {
@@ -293,8 +294,7 @@ fn every_model_agrees_on_the_gpu() {
     assert!(off.is_empty(), "{off:#?}");
 }
 
-/// Two halves of the fast backend are the fast backend, bit for bit: to be carried over changes no
-/// number.
+/// A model split over two fast backends is bitwise equal to one: transfers change no numbers.
 #[test]
 fn a_split_changes_nothing_by_itself() {
     for case in cases(&own()) {
@@ -327,19 +327,19 @@ fn greedy_continuations_are_the_reference_s() {
 fn the_residual_stream_agrees_after_every_block() {
     let shared = shared().map_or_else(Vec::new, |folder| cases(&folder));
     let all = shared.into_iter().chain(more_cases());
-    // Deep models have none.
+    // Cases of deep models lack this file.
     for case in all.filter(|case| case.exact() && case.folder.join("layers.f32").exists()) {
         let expected = case.floats("layers.f32");
         let found = case.probe(Device::Cpu, KvType::F32).layers(&case.reference.tokens).unwrap();
-        // The reference's file names blocks for predicting further tokens too.
+        // The reference's file also lists blocks that predict further tokens.
         let layer = found[0].len();
         assert!(expected.len() >= layer * found.len(), "{}", case.name);
         for (number, (found, expected)) in found.iter().zip(expected.chunks(layer)).enumerate() {
             let (_, square) = difference(found, expected);
             let size: f64 = expected.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / layer as f64;
             let relative = (square / size).sqrt() as f32;
-            // The reference looks GELU up in a table of half precision here, which adds up over the
-            // blocks.
+            // Here the reference computes GELU from a half-precision table; the errors accumulate
+            // over the blocks.
             let table = if case.name.starts_with("gemma") { 0.03 } else { 0.0 };
             let limit = case.reference.tolerance.layers_rel_rms.unwrap() + table;
             assert!(relative <= limit, "{}: block {number}: {relative} > {limit}", case.name);
@@ -347,7 +347,7 @@ fn the_residual_stream_agrees_after_every_block() {
     }
 }
 
-/// Ollama's blobs call some keys and tensors otherwise, and leave some out.
+/// Ollama's files rename some keys and tensors, and omit others.
 #[test]
 fn files_of_ollama_give_the_same() {
     let all = cases(&own());
@@ -371,7 +371,7 @@ fn files_of_ollama_give_the_same() {
     let keys = |name: &str| match name {
         "rope.freq_base" => same("rope.global.freq_base"),
         "rope.freq_base_swa" => same("rope.local.freq_base"),
-        // 4B and larger were trained for 131072 tokens, which shows the scaling that is left out.
+        // 4B and larger were trained for 131072 tokens, which implies the omitted scaling.
         "context_length"
         | "rope.scaling.type"
         | "rope.scaling.factor"
@@ -395,7 +395,7 @@ fn files_of_ollama_give_the_same() {
     let keys = |name: &str| Some(name).filter(|name| !name.ends_with("_mla")).map(str::to_owned);
     glm.check_other(&glm.renamed("glm4moelite", &keys, &unchanged, &[]));
 
-    // Key and value heads are given for each block: none where there is no such attention.
+    // Numbers of key and value heads per block: zero for a block without attention.
     let qwen = case("qwen35moe-fused-gate-up-exact");
     let keys = |name: &str| Some(name).filter(|name| *name != "attention.head_count_kv").map(str::to_owned);
     let tensors = |name: &str| name.replace("ssm_dt.bias", "ssm_dt");
@@ -403,10 +403,10 @@ fn files_of_ollama_give_the_same() {
     qwen.check_other(&qwen.renamed("qwen35moe", &keys, &tensors, &heads));
 }
 
-/// A twelfth architecture, with another pairing, another activation and other norm slots than those
-/// that ship have together, takes one file.
-/// Its model is a Gemma with the rows of queries and keys in the other order and other names of
-/// tensors, so the reference is Gemma's.
+/// A twelfth architecture needs just one file, with a combination of pairing, activation and norm
+/// slots that no built-in one has.
+/// Its model is a Gemma with permuted rows of queries and keys and renamed tensors, so the
+/// reference is Gemma's.
 #[test]
 fn a_new_architecture_takes_one_file() {
     const TWELFTH: &str = "

@@ -1,4 +1,4 @@
-//! Turns under the grammar of many tools, for timing what the grammar adds to a decoder's steps.
+//! Turns with the grammar of many tools, to measure the grammar's cost in addition to the decoder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use alara_text::tokenizer::Tokenizer;
 use super::tools;
 use crate::{Error, Result};
 
-/// Turn after turn of calls, sampled at temperature 1 from whatever logits come.
+/// A series of turns with calls, sampled at temperature 1 from any logits.
 pub struct ProbeTurns {
     tokenizer: Arc<Tokenizer>,
     grammar: Grammar,
     turn: Turn,
     constraint: Constraint,
     sampler: Sampler,
-    /// Of the turns that are over.
+    /// Usage of finished turns.
     ended: GrammarUsage,
 }
 
 impl ProbeTurns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` made-up
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` synthetic
     /// tools.
     ///
     /// # Errors
-    /// If the vocabulary is broken or can't carry a grammar.
+    /// If the vocabulary is invalid or doesn't support grammars.
     pub fn new(gguf: &Gguf, count: usize) -> Result<Self> {
         let tokenizer = Arc::new(crate::architecture::tokenizer(gguf)?);
         let vocabulary = tokenizer.clone();
@@ -52,8 +52,8 @@ impl ProbeTurns {
         Ok(ProbeTurns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
     }
 
-    /// The token sampled from `logits` and those that are forced behind it.
-    /// A turn that is over is followed by the next one.
+    /// The token sampled from `logits`, and the forced tokens after it.
+    /// A finished turn is followed by a new one.
     ///
     /// # Errors
     /// If the constraint fails or no token has a finite logit.
@@ -76,7 +76,7 @@ impl ProbeTurns {
         }
     }
 
-    /// What the grammar has done since the beginning.
+    /// The grammar's work since the beginning.
     pub fn usage(&self) -> GrammarUsage {
         let mut usage = self.ended;
         usage += self.constraint.usage();

@@ -1,5 +1,4 @@
-//! A file is understood whole, or refused: nothing in it is left out of the computation without a
-//! word.
+//! A file is either fully understood or refused: no entry is silently left out of the computation.
 
 use std::path::Path;
 
@@ -27,7 +26,7 @@ fn logits(writer: Writer) -> Vec<f32> {
     load(writer).unwrap()
 }
 
-/// The error's text, which names the file.
+/// The error's text, which must name the file.
 #[track_caller]
 fn refusal(writer: Writer) -> String {
     let error = load(writer).unwrap_err().to_string();
@@ -35,7 +34,7 @@ fn refusal(writer: Writer) -> String {
     error
 }
 
-/// `case` with some keys of its own prefix set, in place of what it has under them.
+/// `case` with some keys of its own prefix set or replaced.
 fn with(case: &Gguf, keys: &[(&str, Value)]) -> Writer {
     let prefix = case.metadata().str("general.architecture").unwrap().unwrap();
     let set = |writer: Writer, (name, value): &(&str, Value)| {
@@ -90,8 +89,8 @@ fn keys_that_no_layer_reads_are_refused_by_name() {
         let error = refusal(with(&llama, &[(name, value)]));
         assert!(error.contains(&format!("`llama.{name}`")), "{error}");
     }
-    // What is no number of the computation's own is not looked at: other prefixes, and what says
-    // that there is nothing.
+    // Entries that don't concern the computation are ignored: other prefixes, and values that
+    // require nothing.
     let expected = logits(Writer::copy_of(&llama));
     let nothing = with(
         &llama,
@@ -105,15 +104,15 @@ fn keys_that_no_layer_reads_are_refused_by_name() {
         ],
     );
     assert_eq!(logits(nothing.meta("quantize.imatrix.entries_count", 7u32)), expected);
-    // Six experts make no five groups, and of two groups none can take three.
+    // Six experts can't form five groups, and two groups can't supply three.
     let groups = |count, used| {
         let keys = [("expert_group_count", Value::U32(count)), ("expert_group_used_count", Value::U32(used))];
         refusal(with(&case("deepseek2-glm47flash-exact"), &keys))
     };
     assert!(groups(5, 2).contains("`deepseek2.expert_group_count`"));
     assert!(groups(2, 3).contains("`deepseek2.expert_group_used_count`"));
-    // A window as long as the context hides nothing, and some files have it where the reference
-    // leaves it out.
+    // A window as long as the context hides nothing, and some files have it although the reference
+    // doesn't.
     let phi = case("phi3-exact");
     let window = |tokens| with(&phi, &[("attention.sliding_window", Value::U32(tokens))]);
     assert_eq!(logits(window(4096)), logits(window(0)));
@@ -140,7 +139,7 @@ fn what_changes_no_logit_is_not_refused() {
         |writer, name| writer.tensor(name, &[32], unknown, vec![0; 64]),
     );
     assert_eq!(logits(tower), logits(Writer::copy_of(&gemma)));
-    // A key under two names that contradict each other is no fact.
+    // One key under two names with contradicting values is an error.
     let error = refusal(with(&gemma, &[("attention.head_dim", Value::U32(32))]));
     assert!(error.contains("`gemma3.attention.head_dim`"), "{error}");
 
@@ -169,11 +168,11 @@ fn old_names_of_keys_are_understood() {
     let old = logits(with(&llama, &[("rope.scale_linear", Value::F32(4.0))]));
     assert_eq!(old, new);
     assert_ne!(old, plain);
-    // It multiplies whatever the scaling is.
+    // It is a factor whatever the type of scaling.
     let factor = ("rope.scaling.attn_factor", Value::F32(1.25));
     assert_ne!(logits(with(&llama, &[factor])), plain);
 
-    // Of every architecture: YaRN's bounds as Ollama writes them.
+    // For every architecture: YaRN's bounds as written by Ollama.
     let yarn = |fast: &str, slow: &str| {
         logits(with(
             &llama,
@@ -214,8 +213,8 @@ fn a_file_says_which_of_its_blocks_have_a_window() {
     assert!(error.contains("`gemma3.attention.sliding_window_pattern`"), "{error}");
 }
 
-/// Where a file says by what scores, embeddings and what layers add are multiplied, that is what
-/// happens in every architecture.
+/// Scales of scores, embeddings and layers' contributions in a file are applied in every
+/// architecture.
 #[test]
 fn scales_and_caps_are_those_of_the_file() {
     let llama = case("llama-exact");
@@ -234,9 +233,9 @@ fn scales_and_caps_are_those_of_the_file() {
     }
 }
 
-/// The reference has no chunks as short as a test.
-/// But where all blocks have them, a chunk's tokens alone give what they give after others, since
-/// rotations tell no more than distances.
+/// The reference has no chunks short enough for a test.
+/// But if all blocks have chunks, a chunk's tokens give the same result alone as after others,
+/// since rotations only encode distances.
 #[test]
 fn a_chunk_knows_nothing_of_those_before() {
     let llama = case("llama-exact");
@@ -266,7 +265,7 @@ fn a_chunk_knows_nothing_of_those_before() {
     }
 }
 
-/// Divisors of rotations come in pairs, of which the length of sequences picks one.
+/// Rotation divisors come in pairs, selected by the length of sequences.
 #[test]
 fn one_set_of_divisors_alone_is_refused() {
     let phi = case("phi3-exact");
@@ -295,7 +294,7 @@ fn one_set_of_divisors_alone_is_refused() {
 fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
     let gemma = case("gemma4-tiny-exact");
     let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(3))]));
-    // The first block that sees everything is then one of those that have none.
+    // The first full-attention block would then be one of those without its own.
     assert!(error.contains("`gemma4.attention.shared_kv_layers`"), "{error}");
     let error = refusal(with(&gemma, &[("attention.shared_kv_layers", Value::U32(1))]));
     assert!(error.contains("`blk.3.attn_k.weight`"), "{error}");
@@ -303,7 +302,7 @@ fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
     assert!(refusal(with(&gemma, &[("attention.head_count_kv", few)])).contains("3 blocks of 5"));
 }
 
-/// In an architecture whose reference has no experts it is not known how they are weighed.
+/// The weighting of experts is unknown in an architecture whose reference has none.
 #[test]
 fn experts_of_unknown_weighting_are_refused() {
     let moe = case("qwen35moe-fused-gate-up-exact");
@@ -311,8 +310,8 @@ fn experts_of_unknown_weighting_are_refused() {
     assert!(refusal(writer).contains("how experts are weighed"));
 }
 
-/// Blocks may lack a token mixer or a feed-forward layer where the file says so, but not both, and
-/// not without a word.
+/// Blocks may lack a token mixer or a feed-forward layer if the file declares it, but not both, and
+/// not silently.
 #[test]
 fn a_block_that_lacks_a_layer_without_a_word_is_refused() {
     let nemotron = case("nemotron_h-tiny-exact");

@@ -1,13 +1,13 @@
-//! Who hears of a turn, and of which: some are made in two phases.
+//! Decides which events of a turn the client gets: some turns have two phases.
 //!
-//! One that asks for calls and for JSON: one grammar for both would keep the model from calling,
-//! since JSON is always possible.
-//! So the first phase has the tools; its events are held back until it calls.
-//! If it ends without a call, nobody hears of it, and the second phase answers the same prompt in
-//! JSON.
+//! One kind asks for calls and for JSON: a single grammar for both would keep the model from
+//! calling, since JSON is always possible.
+//! So the first phase has the tools; its events are held back until a call.
+//! If it ends without a call, its events are dropped, and the second phase answers the same prompt
+//! in JSON.
 //!
-//! One that may call: if it writes as text what was meant as a call, that is [recovered](Recovery),
-//! or, where it can't be, asked for by a second phase that must call.
+//! The other kind may call: if it writes a call as text, that is [recovered](Recovery), or, if that
+//! fails, a second phase must make the call.
 //! Knows nothing of tokens.
 
 use std::sync::mpsc;
@@ -18,52 +18,52 @@ use super::Sequence;
 use super::recovery::{Ending, Recovery};
 use crate::Result;
 
-/// Where the events of a turn go.
+/// The receiver of a turn's events.
 pub(crate) struct Listener {
     sender: mpsc::Sender<Result<Event>>,
     phase: Phase,
-    /// The sequence that is generated after the turn.
+    /// The sequence to generate after this one.
     next: Option<Box<Sequence>>,
-    /// What the phase before this one cost.
+    /// The usage of the first phase.
     spent: Option<Usage>,
 }
 
-/// What becomes of events.
+/// The treatment of events.
 enum Phase {
-    /// Everything is heard.
+    /// Passes on everything.
     Only,
-    /// Text and reasoning are held back until there is a call; without one the other sequence is
-    /// generated in the turn's place.
+    /// Holds back text and reasoning until a call; without one the other sequence is generated
+    /// instead.
     CallOr { instead: Box<Sequence>, held: Vec<Event> },
-    /// Text that may be a call is held back; one that can't be made is made by the other sequence.
+    /// Holds back text that may be a call; the other sequence makes one that can't be recovered.
     Free { recovery: Recovery, again: Option<Box<Sequence>> },
 }
 
 impl Listener {
-    /// One that hears everything.
+    /// Passes on everything to `sender`.
     pub(crate) fn new(sender: mpsc::Sender<Result<Event>>) -> Self {
         Listener { sender, phase: Phase::Only, next: None, spent: None }
     }
 
-    /// Has `other` generated in the turn's place if it ends without a call.
+    /// Sets the sequence to generate instead if the turn ends without a call.
     pub(crate) fn otherwise(&mut self, other: Sequence) {
         self.phase = Phase::CallOr { instead: Box::new(other), held: Vec::new() };
     }
 
-    /// Recovers calls from the text of the turn; `again` makes those that can't be.
+    /// Recovers calls from the text of the turn; `again` makes those that can't be recovered.
     pub(crate) fn recover(&mut self, recovery: Recovery, again: Option<Sequence>) {
         self.phase = Phase::Free { recovery, again: again.map(Box::new) };
     }
 
-    /// Takes the next event, or the error that ends the turn.
-    /// False if nobody listens any more.
+    /// Passes on the next event, or the error that ends the turn.
+    /// False if the receiver has gone away.
     pub(crate) fn send(&mut self, event: Result<Event>) -> bool {
         match (event, std::mem::replace(&mut self.phase, Phase::Only)) {
             (Ok(event @ (Event::Prefill { .. } | Event::PromptLogprobs { .. })), phase) => {
                 self.phase = phase;
                 self.sender.send(Ok(event)).is_ok()
             }
-            // A call is known by the event itself, which comes after its tokens' probabilities.
+            // A call is recognized by its own event, which follows its tokens' probabilities.
             (
                 Ok(event @ (Event::Text { .. } | Event::Reasoning { .. } | Event::Logprobs { .. })),
                 Phase::CallOr { instead, mut held },
@@ -107,7 +107,7 @@ impl Listener {
         events.into_iter().all(|event| self.sender.send(event).is_ok())
     }
 
-    /// What is to be generated now that the turn is over.
+    /// The sequence to generate now that the turn is over.
     pub(crate) fn take_other(&mut self) -> Option<Sequence> {
         self.next.take().map(|sequence| *sequence)
     }

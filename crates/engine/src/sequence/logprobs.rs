@@ -1,42 +1,43 @@
-//! What the model thought of the tokens of a turn, until they are reported with their text.
+//! Log-probabilities of a turn's tokens, kept until they are reported with their text.
 
 use std::collections::VecDeque;
 
 use alara_text::request::{Logprob, TokenLogprobs};
 use alara_text::tokenizer::Tokenizer;
 
-/// Notes the probabilities of a turn's tokens.
+/// Records the log-probabilities of a turn's tokens.
 #[derive(Debug, Default)]
 pub struct Logprobs {
-    /// How many of the most likely tokens are reported beside each.
+    /// How many of the most likely tokens are reported for each.
     top: usize,
-    /// Whether the token that ends the turn is reported too, and half of a character that a limit
-    /// cuts off.
+    /// Whether to report the token that ends the turn too, and an incomplete character that a limit
+    /// cut off.
     whole: bool,
-    /// The logits that the next token is sampled from; empty if it isn't sampled.
+    /// The logits for the next token; empty if it isn't sampled.
     logits: Vec<f32>,
-    /// Tokens whose text has not been reported, each with where it begins in the text.
+    /// Tokens whose text has not been reported, each with its offset in the text.
     pending: VecDeque<(usize, TokenLogprobs)>,
-    /// How many bytes of text the tokens have given, and how many of these are the answer's for
-    /// sure: a stop text that may have begun is not.
+    /// How many bytes of text the tokens decode to, and how many of these certainly belong to the
+    /// answer:
+    /// the possible beginning of a stop text doesn't.
     decoded: usize,
     released: usize,
 }
 
 impl Logprobs {
-    /// Those of a turn, with so many of the most likely tokens.
-    /// All of its tokens are reported if they are `whole`, whether they have text or not.
+    /// A recorder that also reports the `top` most likely tokens.
+    /// With `whole` it reports all tokens, even those without text.
     pub fn new(top: usize, whole: bool) -> Self {
         Logprobs { top, whole, ..Logprobs::default() }
     }
 
-    /// Takes note of the model's own logits for the next token.
+    /// Reads the model's original logits for the next token.
     pub fn read(&mut self, logits: &[f32], tokenizer: &Tokenizer) {
         self.logits.clear();
         self.logits.extend_from_slice(within(logits, tokenizer));
     }
 
-    /// Takes note of the next token: sampled if its logits were read.
+    /// Records the next token: as sampled if its logits were read.
     pub fn note(&mut self, token: u32, tokenizer: &Tokenizer) {
         let noted = match self.logits.is_empty() {
             true => certain(token, tokenizer),
@@ -46,37 +47,37 @@ impl Logprobs {
         self.logits.clear();
     }
 
-    /// Takes note of the token that ends the turn, which has no text.
+    /// Records the token that ends the turn, which has no text.
     pub fn note_end(&mut self, token: u32, tokenizer: &Tokenizer) {
         if self.whole {
             self.note(token, tokenizer);
         }
     }
 
-    /// Takes note of how much text the latest token gave, in bytes.
+    /// Records the length of the latest token's text in bytes.
     pub fn decoded(&mut self, length: usize) {
         self.decoded += length;
     }
 
-    /// Takes note of how much more of the text is the answer's, in bytes.
+    /// Records how many more bytes of the text belong to the answer.
     pub fn release(&mut self, length: usize) {
         self.released += length;
     }
 
-    /// The tokens whose text begins in what was released since this was asked last.
+    /// The tokens whose text begins in the part released since the last call.
     pub fn take(&mut self) -> Vec<TokenLogprobs> {
         let count = self.pending.iter().take_while(|(start, _)| *start < self.released).count();
         self.pending.drain(..count).map(|(_, token)| token).collect()
     }
 
-    /// The tokens without text that the turn ends with, if these are reported.
+    /// The tokens without text at the end of the turn, if they are reported.
     pub fn take_rest(&mut self) -> Vec<TokenLogprobs> {
         let rest = std::mem::take(&mut self.pending);
         rest.into_iter().filter(|_| self.whole).map(|(_, token)| token).collect()
     }
 }
 
-/// Notes the probabilities of a prompt's tokens, as its logits come.
+/// Records the log-probabilities of a prompt's tokens as its logits arrive.
 #[derive(Debug)]
 pub struct PromptLogprobs {
     top: usize,
@@ -84,33 +85,33 @@ pub struct PromptLogprobs {
 }
 
 impl PromptLogprobs {
-    /// Those of a prompt that begins with `first`, with so many of the most likely tokens.
+    /// A recorder for a prompt that begins with `first`, with the `top` most likely tokens.
     pub fn new(top: usize, first: u32, tokenizer: &Tokenizer) -> Self {
         PromptLogprobs { top, tokens: vec![certain(first, tokenizer)] }
     }
 
-    /// Takes note of the next token, by the logits after the one before it.
+    /// Records the next token with the logits after the one before it.
     pub fn note(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) {
         self.tokens.push(of(token, within(logits, tokenizer), self.top, tokenizer));
     }
 
-    /// All of them.
+    /// All recorded tokens.
     pub fn into_tokens(self) -> Vec<TokenLogprobs> {
         self.tokens
     }
 }
 
-/// Rows beyond the vocabulary have no part in the probabilities.
+/// Drops the logits of rows beyond the vocabulary.
 fn within<'l>(logits: &'l [f32], tokenizer: &Tokenizer) -> &'l [f32] {
     &logits[..tokenizer.len().min(logits.len())]
 }
 
-/// A token that nothing could come in place of.
+/// A forced token.
 fn certain(token: u32, tokenizer: &Tokenizer) -> TokenLogprobs {
     TokenLogprobs { chosen: entry(token, 0.0, tokenizer), top: Vec::new() }
 }
 
-/// A token by the logits that it could be sampled from, with the `top` most likely ones.
+/// A token with the logits that it could be sampled from, and the `top` most likely ones.
 fn of(token: u32, logits: &[f32], top: usize, tokenizer: &Tokenizer) -> TokenLogprobs {
     let total = log_sum_exp(logits);
     let chosen = logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit));
@@ -133,8 +134,7 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     f64::from(most) + finite().map(|logit| f64::from((logit - most).exp())).sum::<f64>().ln()
 }
 
-/// The `count` top finite logits with their tokens, the greatest first and of equals the lowest
-/// token.
+/// The top `count` finite logits with their tokens, in descending order, equal ones by token.
 fn top_k(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut top: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
     if count == 0 {

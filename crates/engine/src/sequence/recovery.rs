@@ -1,22 +1,21 @@
 //! Recovers calls that a free turn writes as text.
 //!
 //! Text that may still become a call is held back; the end of the turn decides what it was.
-//! A call that can't be repaired is asked for once more, under a grammar that admits
-//! nothing but calls.
+//! If a call can't be repaired, the model is asked again, under a grammar that permits only calls.
 
 use alara_text::chat::{Written, dumps, may_open, written};
 use alara_text::grammar::fits;
 use alara_text::request::{Event, Finish, Recovered, Tool, ToolCall, Usage};
 
-/// How soon after the beginning of a call a tool's name must come, in bytes.
-/// Text without one that goes on for longer is no call.
+/// Within how many bytes of a call's beginning a tool's name must come.
+/// Longer text without one is no call.
 const NAMED_WITHIN: usize = 400;
-/// Most calls of one turn that are recovered.
+/// Most calls recovered in one turn.
 const CALLS: usize = 8;
 
-/// The text of one free turn.
+/// Recovers calls from the text of one free turn.
 pub(crate) struct Recovery {
-    /// What may be called.
+    /// The tools that may be called.
     tools: Vec<Tool>,
     /// Most calls.
     most: usize,
@@ -24,27 +23,27 @@ pub(crate) struct Recovery {
     next_call: usize,
     /// The text so far.
     answer: String,
-    /// Where the current line begins, or the first one that is held back.
+    /// The beginning of the current line, or of the first line held back.
     line: usize,
-    /// Events that are held back: text, and those between its pieces.
+    /// Events held back: text, and those between its pieces.
     held: Vec<Event>,
-    /// How much of the text was passed on.
+    /// Length of the text passed on.
     passed: usize,
-    /// Whether the turn makes calls by itself.
+    /// Whether the turn makes regular calls.
     calls: bool,
 }
 
-/// What the end of a turn leads to.
+/// How to continue after the end of a turn.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ending {
     /// The turn is over.
     Over,
-    /// A call has to be asked for once more; what the turn cost so far.
+    /// The model must be asked again for a call; contains the usage so far.
     Again(Box<Usage>),
 }
 
 impl Recovery {
-    /// For a turn that may call `tools`, several at a time or one.
+    /// A recovery for a turn that may call `tools`, in `parallel` or one at most.
     pub(crate) fn new(tools: Vec<Tool>, parallel: bool, next_call: usize) -> Self {
         Recovery {
             tools,
@@ -81,14 +80,14 @@ impl Recovery {
         }
     }
 
-    /// Releases what is held back, before an error.
+    /// Releases the held-back events before an error.
     pub(crate) fn pass(&mut self) -> Vec<Event> {
         self.passed = self.answer.len();
         std::mem::take(&mut self.held)
     }
 
-    /// Takes the end of the turn.
-    /// `again` says whether a call can be asked for once more.
+    /// Processes the end of the turn.
+    /// `again` permits asking once more for a call.
     pub(crate) fn end(&mut self, finish: Finish, mut usage: Usage, again: bool) -> (Vec<Event>, Ending) {
         let may = finish == Finish::Stop && !self.calls && usage.stop_text.is_none();
         match may.then(|| written(&self.answer, &self.tools, &fits)).flatten() {
@@ -121,7 +120,7 @@ impl Recovery {
         text.len() >= self.passed || self.answer[text.len()..self.passed].trim().is_empty()
     }
 
-    /// The held text before calls.
+    /// The events of the held-back text before calls.
     fn text_up_to(&mut self, text: &str) -> Vec<Event> {
         self.held.clear();
         let before = text.get(self.passed..).unwrap_or_default().to_owned();
@@ -138,7 +137,7 @@ impl Recovery {
         [Event::ToolCallDelta { index, name: Some(call.name.clone()), arguments }, Event::ToolCall(call)]
     }
 
-    /// Whether the text from the current line on may be a call, or a later line.
+    /// Whether the text from the current or a later line on may be a call.
     fn may_become_a_call(&mut self) -> bool {
         loop {
             let text = &self.answer[self.line..];

@@ -10,7 +10,7 @@ fn tools() -> Vec<Tool> {
 
 const CALL: &str = "```json\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n```";
 
-/// What comes before the end and with it, in short, where pieces of so many characters arrive.
+/// A short form of the output before the end and at it, with pieces of `size` characters.
 fn told(text: &str, size: usize) -> (String, String) {
     let mut recovery = Recovery::new(tools(), true, 3);
     let mut before = Vec::new();
@@ -62,7 +62,7 @@ fn text_is_passed_on_as_soon_as_it_can_be_no_call() {
             assert_eq!(format!("{before}{after}"), format!("{text}Stop false"), "{size}");
         }
     }
-    // A paragraph behind an object is not held back for it.
+    // A paragraph after an object is not held back.
     let (before, _) = told(&format!("{{\"a\": 1}}\n{}", "word ".repeat(200)), 5);
     assert!(before.len() > 900, "{}", before.len());
 }
@@ -71,7 +71,7 @@ fn text_is_passed_on_as_soon_as_it_can_be_no_call() {
 fn what_can_not_be_made_is_asked_for_again() {
     let broken = "{\"name\": \"shell\", \"arguments\": {\"command\": \"grep \"a\" b\"}}";
     assert_eq!(told(broken, 3), (String::new(), "again Some(true)".to_owned()));
-    // Where there is no second try, nothing of the text is lost.
+    // Without a second attempt no text is lost.
     let mut recovery = Recovery::new(tools(), true, 0);
     assert!(recovery.push(Event::Text { text: broken.into() }).is_empty());
     let (events, _) = recovery.end(Finish::Stop, Usage::default(), false);

@@ -1,4 +1,4 @@
-//! Activations in tiles of sixteen rows, side by side: what a GEMM reads.
+//! Activations in tiles of sixteen interleaved rows, the form that a GEMM reads.
 #![allow(unsafe_code)]
 
 use super::{Activations, TILE_ROWS};
@@ -7,21 +7,21 @@ use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
 use crate::thread_pool::Disjoint;
 
-/// A super-block of sixteen rows: 256 quants and a scale each.
+/// A super-block of sixteen rows: 256 quants and a scale per row.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct SuperTile {
     /// Four consecutive quants of each row.
     pub quants: [[[i8; 4]; TILE_ROWS]; 64],
-    /// The sums of sixteen quants each, in pairs.
+    /// The sums of each sixteen quants, in pairs.
     pub sums: [[[i16; 2]; TILE_ROWS]; 8],
-    /// The sums of 32 quants each, in pairs.
+    /// The sums of each 32 quants, in pairs.
     pub wide_sums: [[[i16; 2]; TILE_ROWS]; 4],
     /// The scales.
     pub scales: [f32; TILE_ROWS],
 }
 
-/// A block of sixteen rows: 32 quants and a scale each.
+/// A block of sixteen rows: 32 quants and a scale per row.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct BlockTile {
@@ -33,18 +33,18 @@ pub(crate) struct BlockTile {
     pub scales: [f32; TILE_ROWS],
 }
 
-/// The quants of a [`BlockTile`] as words: two consecutive ones of each row.
+/// The quants of a [`BlockTile`] as words: two consecutive ones per row.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct WordTile(pub [[[i16; 2]; TILE_ROWS]; 16]);
 
-/// Rows of activations in tiles; what is missing of the last one is zero.
+/// Rows of activations in tiles; the last tile is padded with zeros.
 /// Either `super_blocks` or `blocks` is filled.
 #[derive(Debug, Default)]
 pub(crate) struct Tiles {
-    /// Of which rows: `None` if nothing is up to date, an empty list means all.
+    /// The rows in the tiles: `None` if nothing is up to date, an empty list means all.
     taken: Option<Vec<u32>>,
-    /// How many of them.
+    /// Number of rows.
     rows: usize,
     count: usize,
     ends_in_half: bool,
@@ -52,17 +52,17 @@ pub(crate) struct Tiles {
     super_blocks: Vec<SuperTile>,
     /// `[LANES, count, chunks]`
     blocks: Vec<BlockTile>,
-    /// The quants of `blocks` as words, or none if nobody wanted them yet.
+    /// The quants of `blocks` as words, or empty until they are needed.
     words: Vec<WordTile>,
 }
 
 impl Tiles {
-    /// Says that the rows are others now.
+    /// Invalidates the tiles.
     pub(super) fn forget(&mut self) {
         self.taken = None;
     }
 
-    /// The number of tiles, each of all chunks.
+    /// The number of tiles per chunk.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -77,20 +77,20 @@ impl Tiles {
         &self.super_blocks[chunk * self.count..][..self.count]
     }
 
-    /// All tiles of the blocks whose products go to a lane: `[count, chunks]`.
+    /// All tiles of the blocks whose products are added to a lane: `[count, chunks]`.
     pub(crate) fn blocks(&self, lane: usize) -> &[BlockTile] {
         let len = self.blocks.len() / LANES;
         &self.blocks[lane * len..][..len]
     }
 
-    /// What [`Tiles::blocks`] gives as words, after [`Tiles::widen`].
+    /// The quants of [`Tiles::blocks`] as words, after [`Tiles::widen`].
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn words(&self, lane: usize) -> &[WordTile] {
         let len = self.words.len() / LANES;
         &self.words[lane * len..][..len]
     }
 
-    /// Makes words of all blocks' quants.
+    /// Widens all blocks' quants to words.
     pub(super) fn widen(&mut self, cpu: &Cpu) {
         if self.words.len() == self.blocks.len() {
             return;
@@ -110,7 +110,7 @@ impl Tiles {
         });
     }
 
-    /// Takes the first `rows` rows of `x`, or of those that `row_ids` names.
+    /// Fills the tiles with the first `rows` rows of `x`, or those in `row_ids`.
     pub(super) fn take(&mut self, cpu: &Cpu, x: &Activations, row_ids: Option<&[u32]>, rows: usize) {
         let wanted = row_ids.map_or(&[][..], |row_ids| &row_ids[..rows]);
         if self.taken.as_deref() == Some(wanted) && self.rows == rows {

@@ -1,7 +1,7 @@
-//! Products of many queries with a tile of keys: queries side by side in the lanes of registers.
+//! Products of many queries with a tile of keys: queries occupy the lanes of registers.
 //!
-//! The sums are those of [`score`](super::tile::score), number by number: terms of the same lane
-//! there are summed here, and then these sums by halves.
+//! The sums equal those of [`score`](super::tile::score), number by number: terms of each lane
+//! there are summed here first, then these sums by halves.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -11,21 +11,21 @@ use super::tile::{TILE, TileRows};
 use crate::kv::{F32, View};
 use crate::wide::{LANES, Wide, for_each_wide};
 
-/// The queries that are handled together.
+/// How many queries are processed together.
 pub(super) const SIDE_BY_SIDE: usize = 2 * LANES;
 
-/// The lanes of a sum, so that each joins the half that was summed just before it.
+/// The order of lanes in a sum, chosen so that each joins the half summed just before it.
 const HALVES: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
 for_each_wide! {
-    /// Puts up to [`LANES`] queries, each multiplied by `scale`, side by side: `[width, LANES]`,
-    /// filled up with zeros.
+    /// Interleaves up to [`LANES`] queries, each multiplied by `scale`: `[width, LANES]`, padded
+    /// with zeros.
     ///
     /// # Panics
     /// If a query is wider, or the width is not a multiple of [`LANES`].
     pub(super) fn side_by_side<W>(queries: &[&[f32]], scale: f32, out: &mut [f32]) {
         for (i, out) in out.chunks_exact_mut(LANES * LANES).enumerate() {
-            // SAFETY: this is compiled for the instruction set of `W`, and there are so many
+            // SAFETY: this is compiled for the instruction set of `W`, and there are that many
             // numbers.
             unsafe {
                 let mut rows = [W::splat(0.0); LANES];
@@ -45,12 +45,12 @@ for_each_wide! {
         }
     }
 
-    /// `scores[i][p] = queries[i] · row p` for up to [`SIDE_BY_SIDE`] queries as [`side_by_side`]
-    /// puts them, and some positions of the tile.
-    /// Scores of others beside them are of no use afterwards.
+    /// `scores[i][p] = queries[i] · row p` for up to [`SIDE_BY_SIDE`] queries in the form of
+    /// [`side_by_side`], and some positions of the tile.
+    /// Adjacent scores of other positions are overwritten with unspecified values.
     ///
     /// # Panics
-    /// If a row or a query is not all there, there are too many, or the rows aren't floats.
+    /// If a row or a query is incomplete, there are too many, or the rows aren't floats.
     #[inline(never)]
     pub(super) fn score_lanes<W>(queries: &[f32], keys: &TileRows, positions: Range<usize>, scores: &mut [[f32; TILE]]) {
         let View::F32(F32(numbers)) = keys.numbers else { panic!("attend: keys of many queries") };
@@ -59,7 +59,7 @@ for_each_wide! {
         let groups = scores.len().div_ceil(LANES);
         assert!(scores.len() <= SIDE_BY_SIDE && queries.len() >= groups * width * LANES, "attend: queries");
         assert!(width.is_multiple_of(LANES), "attend: width");
-        // SAFETY: all numbers are there, and this is compiled for the instruction set of `W`.
+        // SAFETY: all numbers exist, and this is compiled for the instruction set of `W`.
         unsafe {
             if W::BLOCK == 4 && groups == 2 {
                 return score_groups::<W, 2, 8>(queries, numbers, keys, &positions, scores);
@@ -74,7 +74,7 @@ for_each_wide! {
     }
 }
 
-/// K keys at a time.
+/// Processes K keys at a time.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are up to G * LANES queries, and all rows.
@@ -87,7 +87,7 @@ unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
     scores: &mut [[f32; TILE]],
 ) {
     for first in (positions.start / LANES * LANES..positions.end).step_by(LANES) {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             let mut found = [[W::splat(0.0); LANES]; G];
             for near in (0..LANES).step_by(K) {
@@ -116,10 +116,10 @@ unsafe fn products<W: Wide, const G: usize, const K: usize>(
     rows: [*const f32; K],
     width: usize,
 ) -> [[W; K]; G] {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe {
         let zeros = [[W::splat(0.0); K]; G];
-        // Sums of one lane, of two, of four ..., until there are as many more.
+        // Sums of one lane, of two, of four ..., waiting for another sum of equal size.
         let mut waiting = [zeros; 5];
         for (step, lane) in HALVES.into_iter().enumerate() {
             let mut sums = zeros;

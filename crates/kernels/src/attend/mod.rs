@@ -1,13 +1,13 @@
-//! Causal attention over rows of a KV cache in slots.
+//! Causal attention over the slots of a KV cache.
 //!
-//! The queries that share a key head (all heads of its group, of one or more rows) go through the
+//! The queries that share a key head (all heads of its group, of one or more rows) process the
 //! positions together.
-//! These are taken in tiles, and tiles in splits, all of which begin at fixed positions.
-//! Within a split the softmax is brought up to date from tile to tile; what the splits found is
-//! joined in their order.
-//! So the result of a row depends on neither the rows beside it, nor its blocks, nor the number of
-//! threads that shared its splits.
-//! Rows of sequences that share a prefix can go through its splits together.
+//! Positions are grouped in tiles, and tiles in splits, all of which begin at fixed positions.
+//! Within a split an online softmax is updated tile by tile; the splits' results are joined in
+//! order.
+//! So the result of a row depends neither on the other rows, nor on its blocks, nor on the number
+//! of threads that shared its splits.
+//! Rows of sequences that share a prefix can process its splits together.
 #![allow(unsafe_code)]
 
 mod lanes;
@@ -31,49 +31,49 @@ use plan::{DIRECT, Plan, Spans, UNIT, Unit, together};
 use softmax::{PartialSoftmax, divide};
 use tile::{AHEAD, Slots, TILE, TileRows};
 
-/// The positions of a split: whole tiles.
+/// Positions per split: whole tiles.
 const SPLIT: usize = 128;
 
-/// The positions that all queries go through before the next, `width` numbers of each: few enough
-/// that they stay in the first cache.
+/// Number of positions that all queries process before the next, with `width` numbers each: few
+/// enough to stay in the L1 cache.
 fn near(width: usize) -> usize {
     1 << (8192 / width).clamp(8, TILE).ilog2()
 }
 
-/// The heads of an attention and what they see.
+/// The heads of an attention and their window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
     /// Query heads (H).
     pub heads: usize,
-    /// Key and value heads (K), a divisor of H: query head h goes with head h / (H / K).
+    /// Key and value heads (K), a divisor of H: query head h uses head h / (H / K).
     pub kv_heads: usize,
     /// The numbers of a key and of a query.
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
-    /// Whether a value is the first numbers of its key, so that only keys are cached; of one head
-    /// only.
+    /// Whether a value consists of the first numbers of its key, so that only keys are cached; only
+    /// for a single head.
     pub values_in_keys: bool,
-    /// What a dot product of query and key is multiplied by.
+    /// The factor of the dot products of queries and keys.
     pub scale: f32,
-    /// What scores don't exceed: `cap * tanh(score / cap)`.
+    /// Limits scores: `cap * tanh(score / cap)`.
     /// Source: Gemma 2, <https://arxiv.org/abs/2408.00118>.
     pub softcap: Option<f32>,
-    /// Position p sees p - window + 1 to p; all up to p if `None`.
+    /// Position p attends to p - window + 1 to p; to all up to p if `None`.
     pub window: Option<usize>,
-    /// Whether position p sees, instead, of every `window` positions from 0 on those that it is
-    /// among, up to p.
+    /// Whether windows are chunks instead: positions are cut into chunks of `window` from 0 on, and
+    /// p attends to its chunk up to p.
     pub chunked: bool,
 }
 
 impl AttentionShape {
-    /// Numbers that are cached for a position: of its key, and of its value.
+    /// Numbers cached per position: of its key, and of its value.
     pub fn cached(&self) -> (usize, usize) {
         let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
         (self.kv_heads * self.key_width, values)
     }
 
-    /// The first position that one sees.
+    /// The first position that `position` attends to.
     pub fn oldest(&self, position: usize) -> usize {
         match self.window {
             None => 0,
@@ -83,7 +83,7 @@ impl AttentionShape {
     }
 }
 
-/// Rows of one sequence at consecutive positions; they follow the rows of the span before.
+/// Rows of one sequence at consecutive positions; they follow the rows of the previous span.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionSpan<'a> {
     /// The number of rows.
@@ -92,25 +92,27 @@ pub struct AttentionSpan<'a> {
     pub past: usize,
     /// The row of position p is in slot
     /// `blocks[p / block_tokens] * block_tokens + p % block_tokens`.
-    /// Blocks that lie wholly before the windows of all rows may hold any number: they aren't read.
+    /// Entries of blocks entirely before the windows of all rows may be any number: they aren't
+    /// read.
     pub blocks: &'a [u32],
 }
 
 thread_local! {
-    /// The numbers of the thread's task.
+    /// The buffers of the thread's task.
     static SCRATCH: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::new()) };
-    /// How the thread's call is shared out.
+    /// How the thread's call is divided.
     static PLAN: RefCell<Plan> = const { RefCell::new(Plan::new()) };
 }
 
-/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t sees, its own
-/// among them, which are written before. q: `[T, H * key_width]`, y: `[T, H * value_width]`.
+/// `y[t, h] = Σ softmax(scale q[t, h] · keys) values` over the positions that row t attends to,
+/// including its own, which must be written before. q: `[T, H * key_width]`, y:
+/// `[T, H * value_width]`.
 ///
-/// `sinks: [H]` are extra scores, whose part of the softmax is dropped.
-/// There are no `values` where they are within keys.
+/// `sinks: [H]` are extra scores, whose share of the softmax is discarded.
+/// `values` is `None` if they are part of the keys.
 ///
 /// # Panics
-/// If lengths and widths don't fit each other, or a block that is seen is not there.
+/// If lengths and widths don't match, or a needed block doesn't exist.
 #[allow(clippy::too_many_arguments)] // What attention is made of.
 pub fn attend(
     cpu: &Cpu,
@@ -148,7 +150,7 @@ pub fn attend(
         let (y, partials) = (&Disjoint::new(y), &Disjoint::new(partials));
         let call = Call { isa: cpu.isa, shape, keys, values, spans, sinks, q, y, partials };
         cpu.threads.run(tasks.len(), &|task| {
-            // Later rows see more: they go first.
+            // Later rows attend to more: they go first.
             let task = &tasks[tasks.len() - 1 - task];
             SCRATCH.with_borrow_mut(|scratch| call.attend(&units[task.units.clone()], &task.splits, scratch));
         });
@@ -160,7 +162,7 @@ pub fn attend(
     });
 }
 
-/// What all tasks of a call share.
+/// Data shared by all tasks of a call.
 struct Call<'a> {
     isa: Isa,
     shape: &'a AttentionShape,
@@ -174,7 +176,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Takes a unit through splits, or several units through one.
+    /// Processes a unit for several splits, or several units for one.
     fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Aligned<f32>) {
         let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
         let widths = [key_width, value_width].map(|width| width.next_multiple_of(BLOCK));
@@ -229,46 +231,46 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Keeps what units found in a split until it is joined to what they found in others.
+    /// Stores the results of units for a split until they are joined with those of other splits.
     fn keep(&self, units: &[Unit], split: usize, found: &PartialSoftmax) {
         let width = self.shape.value_width.next_multiple_of(BLOCK);
         together(units, |unit, i, at| {
-            // SAFETY: no two tasks have the same split of a unit.
+            // SAFETY: no two tasks have the same split of the same unit.
             let Some(partial) = (unsafe { self.partial(unit, split) }) else { return };
             (partial.max[i], partial.total[i]) = (found.max[at], found.total[at]);
             partial.sums[i * width..][..width].copy_from_slice(&found.sums[at * width..][..width]);
         });
     }
 
-    /// The numbers of what a unit finds.
+    /// How many numbers a unit's result takes.
     fn partial_len(&self, unit: &Unit) -> usize {
         PartialSoftmax::len(unit.len(), self.shape.value_width.next_multiple_of(BLOCK))
     }
 
-    /// The buffer for what a unit finds in a split, if there is.
+    /// The buffer for a unit's result in a split, if there is one.
     ///
     /// # Safety
-    /// Nobody else uses it.
+    /// Nothing else uses it.
     unsafe fn partial(&self, unit: &Unit, split: usize) -> Option<PartialSoftmax<'_>> {
         let len = self.partial_len(unit);
         let start = unit.partials? + (split - unit.splits().start) * len;
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         Some(PartialSoftmax::within(unsafe { self.partials.slice(start, len) }, unit.len()))
     }
 
-    /// Takes queries through a split.
-    /// `buffers` take a tile of keys and one of values.
+    /// Processes queries for a split.
+    /// `buffers` hold a tile of keys and one of values.
     #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
     fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, buffers: (&mut [f32], &mut [f32])) {
         let AttentionShape { key_width, value_width, .. } = *self.shape;
-        // What is read is the same for all of them.
+        // All of them read the same data.
         let unit = &units[0];
         let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
         let exact = exact(self.keys) && self.values.is_none_or(exact);
         let whole = key_width.is_multiple_of(BLOCK) && value_width.is_multiple_of(BLOCK);
         let direct = whole && (!pass.many || exact);
         let width = key_width.max(value_width);
-        // Few queries go through all key heads together.
+        // Few queries process all key heads together.
         let near_direct = near(2 * width * unit.kv_heads.len());
         let padded = value_width.next_multiple_of(BLOCK);
         pass.found.clear();
@@ -278,7 +280,7 @@ impl<'a> Call<'a> {
         for tile in of_split.start.max(of_unit.start)..of_split.end.min(of_unit.end) {
             let first = tile * TILE;
             let seen = unit.seen.start.max(first)..unit.seen.end.min(first + TILE);
-            // The heads of a row see the same.
+            // The heads of a row attend to the same positions.
             let rows = units.iter().flat_map(|unit| unit.rows.clone().map(move |row| (unit, row)));
             let mut all = &mut pass.seen[..];
             for (unit, row) in rows {
@@ -313,8 +315,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where the positions of a tile are cached, of which a unit sees some, and the first of the
-    /// next.
+    /// The slots of a tile's positions, some of which a unit attends to, and of the first positions
+    /// of the next tile.
     fn slots(&self, unit: &Unit, seen: &Range<usize>) -> Slots {
         let Spans { block_tokens: size, spans, .. } = self.spans;
         let blocks = spans[unit.span].blocks;
@@ -334,7 +336,7 @@ impl<'a> Call<'a> {
         slots
     }
 
-    /// Joins what tasks found in the splits of a unit.
+    /// Joins the tasks' results for the splits of a unit.
     fn join_partials(&self, unit: &Unit, scratch: &mut Aligned<f32>) {
         if unit.partials.is_none() {
             return;
@@ -348,12 +350,12 @@ impl<'a> Call<'a> {
         self.finish(unit, &joined);
     }
 
-    /// What is known before the first position.
+    /// The softmax before the first position.
     fn begin<'b>(&self, unit: &Unit, buffer: &'b mut [f32]) -> PartialSoftmax<'b> {
         let mut found = PartialSoftmax::within(buffer, unit.len());
         found.clear();
         if let Some(sinks) = self.sinks {
-            // A sink is a score whose value is zero.
+            // A sink is a score with value zero.
             for i in 0..unit.len() {
                 (found.max[i], found.total[i]) = (sinks[unit.query(i).1], 1.0);
             }
@@ -374,7 +376,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The rows of one key head, widened to `tile`: whole runs, filled up with zeros.
+/// The rows of one key head, widened to `tile`: whole runs, padded with zeros.
 fn widened<'a>(
     isa: Isa,
     rows: &TileRows,

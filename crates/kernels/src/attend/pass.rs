@@ -1,4 +1,4 @@
-//! One pass of queries over tiles of keys and values.
+//! Passes queries over tiles of keys and values.
 
 use std::ops::Range;
 
@@ -8,33 +8,34 @@ use super::softmax::{PartialSoftmax, cap, weigh};
 use super::tile::{QUERIES, TILE, TileRows, gather, score};
 use crate::Isa;
 
-/// The queries of a unit on their way through a split.
+/// The queries of a unit during a pass through a split.
 pub(super) struct Pass<'a> {
     pub isa: Isa,
-    /// `[n, width]`, scaled; of the first key head, then of the next.
+    /// `[n, width]`, scaled; ordered by key head.
     pub queries: &'a [f32],
-    /// Whether `queries` are those of one key head, side by side.
+    /// Whether `queries` are interleaved queries of a single key head.
     pub many: bool,
-    /// `[n]`, of the current tile.
+    /// `[n]`, for the current tile.
     pub scores: &'a mut [[f32; TILE]],
-    /// What scores don't exceed.
+    /// The cap of scores.
     pub softcap: Option<f32>,
-    /// What sums are to be multiplied by before the next are added: `[n]`.
+    /// Factors of the sums before the next tile's values are added: `[n]`.
     pub rescale: &'a mut [f32],
     pub found: PartialSoftmax<'a>,
-    /// The positions of the tile that each query of a key head sees.
+    /// The positions of the tile that each query of a key head attends to.
     pub seen: [Range<u8>; UNIT],
-    /// The number of queries of a key head.
+    /// The number of queries per key head.
     pub of_head: usize,
 }
 
 impl Pass<'_> {
-    /// Takes the queries of some key heads through a tile: through values, and keys where there are
-    /// many queries, `near` positions at a time.
-    /// `keys` and `values` are those of the first of these; those of the next lie behind them.
+    /// Processes a tile for the queries of some key heads: values, and keys if there are many
+    /// queries, `near` positions at a time.
+    /// `keys` and `values` belong to the first of these heads; those of the next follow.
     pub fn take(&mut self, kv_heads: Range<usize>, keys: &TileRows, values: &TileRows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
-        // Most tiles are seen whole by all, and the last one's part by all heads of a row.
+        // Most tiles are visible in full to all queries, and the last one equally to all heads of a
+        // row.
         let alike = self.seen[1..n].iter().all(|seen| *seen == self.seen[0]);
         let whole = alike && self.seen[0] == (0..TILE as u8);
         let all = kv_heads.start * n..kv_heads.end * n;
@@ -79,7 +80,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What one of some queries sees of a part of the tile.
+    /// The positions in a part of the tile that any of some queries attends to.
     fn seen_by(&self, queries: Range<usize>, part: &Range<usize>) -> Option<Range<usize>> {
         let within = |seen: &Range<u8>| part.start.max(seen.start.into())..part.end.min(seen.end.into());
         let some = self.seen[queries].iter().map(within).filter(|range| !range.is_empty());
@@ -88,7 +89,7 @@ impl Pass<'_> {
     }
 }
 
-/// What up to [`QUERIES`] queries see of a part of the tile.
+/// The positions in a part of the tile that each of up to [`QUERIES`] queries attends to.
 fn ranges(seen: &[Range<u8>], part: &Range<usize>) -> [Range<usize>; QUERIES] {
     let mut ranges = [const { 0..0 }; QUERIES];
     for (range, seen) in ranges.iter_mut().zip(seen) {
@@ -97,13 +98,13 @@ fn ranges(seen: &[Range<u8>], part: &Range<usize>) -> [Range<usize>; QUERIES] {
     ranges
 }
 
-/// A tile in parts.
+/// Divides a tile into parts.
 fn parts(near: usize) -> impl Iterator<Item = Range<usize>> {
     (0..TILE).step_by(near).map(move |first| first..first + near)
 }
 
-/// [`gather`] for queries that see each its own range of a tile: together what all of them see, and
-/// each its own before and after.
+/// [`gather`] for queries with individual ranges of a tile: the common range together, and what
+/// comes before and after it for each query.
 fn gather_ranges(
     isa: Isa,
     sums: &mut [f32],
@@ -115,7 +116,7 @@ fn gather_ranges(
 ) {
     let from = ranges.iter().map(|range| range.start).max().unwrap_or(0);
     let to = ranges.iter().map(|range| range.end).min().unwrap_or(0);
-    // Without a common part each goes through its own alone.
+    // Without a common range each is processed alone.
     let (from, to) = if from < to { (from, to) } else { (TILE, TILE) };
     let alone = |rescale: &mut [f32], sums: &mut [f32], of: &dyn Fn(&Range<usize>) -> Range<usize>| {
         for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {

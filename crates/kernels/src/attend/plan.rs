@@ -1,5 +1,5 @@
-//! How a call is shared out among threads.
-//! Results don't depend on it.
+//! Divides a call among threads.
+//! Results don't depend on the division.
 
 use std::ops::Range;
 
@@ -8,62 +8,62 @@ use super::{AttentionShape, AttentionSpan, SPLIT};
 use crate::Aligned;
 use crate::format::BLOCK;
 
-/// The queries that share what is read once: few enough that they and their sums stay in the second
-/// cache.
+/// The most queries that share one read: few enough that they and their sums stay in the L2 cache.
 pub(super) const UNIT: usize = 256;
 
-/// Up to so many queries read keys and values as they are cached; for more it is better to widen
-/// them first.
+/// Up to this many queries read keys and values directly from the cache; for more, it is better to
+/// widen them first.
 pub(super) const DIRECT: usize = 24;
 
-/// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
+/// A key head's heads aren't divided into smaller parts, since these would read the same keys
+/// again.
 const LEAST_HEADS: usize = 8;
 
-/// Some rows of a span, and some heads of some key heads.
+/// Some rows of a span, with some heads of some key heads.
 pub(super) struct Unit {
     pub span: usize,
     /// The rows within the span.
     pub rows: Range<usize>,
-    /// The row of the call that `rows` begin with.
+    /// The row of the call at which `rows` begin.
     pub first_row: usize,
     pub kv_heads: Range<usize>,
-    /// Of each group.
+    /// Heads within each group.
     pub heads: Range<usize>,
-    /// The heads in a group.
+    /// Heads per group.
     pub group: usize,
-    /// The positions that one of the rows sees.
+    /// The positions that any of the rows attends to.
     pub seen: Range<usize>,
-    /// Where the results of its splits wait until they are joined, if several tasks share it.
+    /// Where the results of its splits are stored until they are joined, if several tasks share it.
     pub partials: Option<usize>,
 }
 
 impl Unit {
-    /// The number of queries of a key head; at most [`UNIT`].
+    /// The number of queries per key head; at most [`UNIT`].
     pub fn queries(&self) -> usize {
         self.rows.len() * self.heads.len()
     }
 
-    /// The number of queries: those of the first key head, then those of the next.
+    /// The total number of queries, ordered by key head.
     pub fn len(&self) -> usize {
         self.kv_heads.len() * self.queries()
     }
 
-    /// The row of the call and the head of a query.
+    /// The row of the call, and the head, of a query.
     pub fn query(&self, i: usize) -> (usize, usize) {
         let (kv_head, i) = (self.kv_heads.start + i / self.queries(), i % self.queries());
         let head = kv_head * self.group + self.heads.start + i % self.heads.len();
         (self.first_row + i / self.heads.len(), head)
     }
 
-    /// The splits that `seen` touches.
+    /// The splits that overlap `seen`.
     pub fn splits(&self) -> Range<usize> {
         splits(&self.seen)
     }
 }
 
-/// Calls `each` with the queries of units that go through a split together, by unit and number, and
-/// where each is among all.
-/// Those of the first key head, of every unit, come before those of the next.
+/// Calls `each` with the queries of units that process a split together, by unit and number, and
+/// the query's index among all.
+/// The first key head's queries of every unit precede those of the next key head.
 pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usize, usize)) {
     let of_head: usize = units.iter().map(Unit::queries).sum();
     let mut before = 0;
@@ -77,8 +77,8 @@ pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usi
     }
 }
 
-/// A unit and some of its splits, or a split that several units read together.
-/// These have the same key heads, and see the same blocks there.
+/// A unit with some of its splits, or a split with several units that read it together.
+/// These have the same key heads, and attend to the same blocks there.
 pub(super) struct Task {
     pub units: Range<usize>,
     pub splits: Range<usize>,
@@ -93,18 +93,18 @@ pub(super) struct Spans<'a> {
 }
 
 impl Spans<'_> {
-    /// The positions that one of some rows of a span sees.
+    /// The positions that any of some rows of a span attends to.
     fn seen(&self, span: usize, rows: &Range<usize>) -> Range<usize> {
         let AttentionSpan { past, .. } = self.spans[span];
         self.shape.oldest(past + rows.start)..past + rows.end
     }
 
-    /// The splits that a span touches.
+    /// The splits that a span overlaps.
     fn splits(&self, span: usize) -> Range<usize> {
         splits(&self.seen(span, &(0..self.spans[span].rows)))
     }
 
-    /// Whether two spans see all of a split, in the same blocks.
+    /// Whether two spans attend to all of a split, in the same blocks.
     fn share(&self, a: usize, b: usize, split: usize) -> bool {
         let (first, end) = (split * SPLIT, (split + 1) * SPLIT);
         let [a, b] = [a, b].map(|span| {
@@ -116,17 +116,17 @@ impl Spans<'_> {
     }
 }
 
-/// The splits that positions touch.
+/// The splits that overlap positions.
 fn splits(seen: &Range<usize>) -> Range<usize> {
     seen.start / SPLIT..seen.end.div_ceil(SPLIT)
 }
 
-/// The tasks of a call; its buffers are reused.
+/// The tasks of a call; buffers are reused.
 pub(super) struct Plan {
     pub units: Vec<Unit>,
     pub tasks: Vec<Task>,
     pub partials: Aligned<f32>,
-    /// The spans of few queries; those that share blocks lie together.
+    /// The spans with few queries; those that share blocks are adjacent.
     small: Vec<usize>,
 }
 
@@ -135,7 +135,7 @@ impl Plan {
         Plan { units: Vec::new(), tasks: Vec::new(), partials: Aligned::new(), small: Vec::new() }
     }
 
-    /// Plans a call for so many threads.
+    /// Plans a call for this many threads.
     pub fn make(&mut self, threads: usize, call: Spans) {
         let AttentionShape { heads, kv_heads, value_width, .. } = *call.shape;
         let group = heads / kv_heads;
@@ -153,7 +153,7 @@ impl Plan {
         };
         let shared: usize = small.windows(2).map(shared).sum();
         let read: usize = (0..call.spans.len()).map(|span| call.splits(span).len()).sum();
-        // Rows that are read in parts come slowly: only where threads would have nothing to do.
+        // Reading rows in parts is slow: only do it if threads would otherwise be idle.
         let parts = threads.div_ceil((read - shared).max(1));
 
         units.clear();
@@ -162,8 +162,8 @@ impl Plan {
             let (first_row, seen) = (before + rows.start, call.seen(span, &rows));
             units.push(Unit { span, rows, first_row, kv_heads, heads, group, seen, partials: None });
         };
-        // Where there are few queries, the time goes into reading: best is what lies together, all
-        // key heads.
+        // With few queries, reading dominates: it is best to read contiguous data, of all key
+        // heads.
         let together = kv_heads.div_ceil(parts);
         for kv_head in (0..kv_heads).step_by(together) {
             for &span in &*small {
@@ -201,7 +201,7 @@ impl Plan {
         partials.at_least(len);
 
         tasks.clear();
-        // Whether a unit reads a split together with the one before it.
+        // Whether a unit reads a split together with the previous unit.
         let queries = units[..of_small].iter().map(Unit::queries).max().unwrap_or(DIRECT);
         let joins = |unit: usize, split: usize| {
             let fits = unit < of_small && !(unit % small.len()).is_multiple_of(DIRECT / queries);

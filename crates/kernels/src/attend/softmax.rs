@@ -1,4 +1,4 @@
-//! The online softmax: brought up to date from tile to tile, and joined from split to split.
+//! The online softmax: updated tile by tile, and joined split by split.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -9,42 +9,42 @@ use crate::exp::{exp, sigmoid};
 use crate::isa::for_each_isa;
 use crate::wide::{LANES, for_each_wide};
 
-/// What n queries have of a softmax so far.
+/// The partial softmax of n queries.
 pub(super) struct PartialSoftmax<'a> {
     /// The weighted sums of values: `[n, width]`.
     pub sums: &'a mut [f32],
-    /// The greatest score of each.
+    /// The greatest score of each query.
     pub max: &'a mut [f32],
-    /// The sum of each one's weights.
+    /// The sum of weights of each query.
     pub total: &'a mut [f32],
 }
 
 impl<'a> PartialSoftmax<'a> {
-    /// The numbers that n queries take: whole cache lines.
+    /// The numbers that n queries take: rounded to whole cache lines.
     pub fn len(n: usize, width: usize) -> usize {
         n * width + 2 * n.next_multiple_of(LANES)
     }
 
-    /// In a buffer of [`PartialSoftmax::len`] numbers.
+    /// A partial softmax in a buffer of [`PartialSoftmax::len`] numbers.
     pub fn within(buffer: &'a mut [f32], n: usize) -> Self {
         let (sums, buffer) = buffer.split_at_mut(buffer.len() - 2 * n.next_multiple_of(LANES));
         let (max, total) = buffer.split_at_mut(buffer.len() / 2);
         PartialSoftmax { sums, max: &mut max[..n], total: &mut total[..n] }
     }
 
-    /// Forgets everything.
+    /// Resets to the initial state.
     pub fn clear(&mut self) {
         self.sums.fill(0.0);
         self.max.fill(f32::NEG_INFINITY);
         self.total.fill(0.0);
     }
 
-    /// Joins what the next split found.
+    /// Joins the result of the next split.
     pub fn join(&mut self, isa: Isa, split: &PartialSoftmax) {
         let width = self.sums.len() / self.max.len();
         let sums = self.sums.chunks_exact_mut(width).zip(split.sums.chunks_exact(width));
         for (i, (sums, of_split)) in sums.enumerate() {
-            // A row that sees nothing of a split leaves it out.
+            // A row that attends to nothing in a split skips it.
             if split.total[i] != 0.0 {
                 let split = (split.max[i], split.total[i]);
                 join(isa, &mut self.max[i], &mut self.total[i], sums, split, of_split);
@@ -54,12 +54,12 @@ impl<'a> PartialSoftmax<'a> {
 }
 
 for_each_wide! {
-    /// Makes weights `e^(score - max)` of the scores of the positions of a tile that each query
-    /// sees, and zeros of the others.
-    /// Each query's greatest score and sum of weights so far are brought up to date.
-    /// `rescale` becomes what sums of earlier tiles are to be multiplied by.
-    /// Queries that see nothing are left alone.
-    /// Every `seen.len()` queries see the same.
+    /// Replaces the scores of the positions of a tile that each query attends to by weights
+    /// `e^(score - max)`, and all others by zeros.
+    /// Updates each query's greatest score and sum of weights.
+    /// `rescale` receives the factors for sums of earlier tiles.
+    /// Queries that attend to nothing here are unchanged.
+    /// Groups of `seen.len()` queries have the same ranges.
     pub(super) fn weigh<W>(
         scores: &mut [[f32; TILE]], seen: &[Range<u8>], max: &mut [f32], total: &mut [f32], rescale: &mut [f32],
     ) {
@@ -106,7 +106,7 @@ for_each_wide! {
 }
 
 for_each_isa! {
-    /// Scores become `max * tanh(score / max)`, which is `max * (2 sigmoid(2 score / max) - 1)`.
+    /// Caps scores: `max * tanh(score / max)`, which is `max * (2 sigmoid(2 score / max) - 1)`.
     pub(super) fn cap(scores: &mut [[f32; TILE]], max: f32) {
         let factor = 2.0 / max;
         for score in scores.as_flattened_mut() {
@@ -114,7 +114,7 @@ for_each_isa! {
         }
     }
 
-    /// The numbers of `out` become those sums divided by the total.
+    /// Divides sums by the total, into `out`.
     pub(super) fn divide(sums: &[f32], total: f32, out: &mut [f32]) {
         let factor = 1.0 / total;
         for (out, sum) in out.iter_mut().zip(sums) {
@@ -122,8 +122,8 @@ for_each_isa! {
         }
     }
 
-    /// Joins what a split found, its greatest score and sum of weights and its weighted sums, to
-    /// what those before it did.
+    /// Joins the result of a split (its greatest score, sum of weights and weighted sums) to that
+    /// of the splits before.
     fn join(max: &mut f32, total: &mut f32, sums: &mut [f32], split: (f32, f32), of_split: &[f32]) {
         let highest = larger(split.0, *max);
         let (rescale, rescale_split) = (exp(*max - highest), exp(split.0 - highest));

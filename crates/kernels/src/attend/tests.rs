@@ -4,7 +4,7 @@ use super::*;
 use crate::KvFormat;
 use crate::testing::{assert_close, assert_same, cpus, noise};
 
-/// Attention over one or more sequences, and how their rows are cut into calls.
+/// Attention over one or more sequences, and the division of their rows into calls.
 #[derive(Clone, Debug)]
 struct Case {
     shape: AttentionShape,
@@ -13,9 +13,9 @@ struct Case {
     block_tokens: usize,
     /// The positions of each sequence.
     lengths: Vec<usize>,
-    /// How many of them are in the cache before the first call.
+    /// Number of positions in the cache before the first call.
     past: usize,
-    /// How many of them are the first sequence's, in its blocks where these are whole.
+    /// Number of positions shared with the first sequence, in its blocks if these are whole.
     shared: usize,
     seed: u64,
 }
@@ -45,7 +45,7 @@ impl Case {
         }
     }
 
-    /// Numbers for every position of sequence `sequence`: queries, keys, values.
+    /// The numbers for every position of sequence `sequence`: queries, keys, values.
     fn numbers(&self, sequence: usize) -> [Vec<f32>; 3] {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let length = self.lengths[sequence];
@@ -63,7 +63,7 @@ impl Case {
         [numbers(sequence, heads * key_width, length), key, value]
     }
 
-    /// How many positions a sequence has in common with the first.
+    /// How many positions a sequence shares with the first.
     fn shared(&self, sequence: usize) -> usize {
         self.shared.min(self.lengths[0]).min(self.lengths[sequence])
     }
@@ -72,8 +72,8 @@ impl Case {
         self.sinks.then(|| noise(self.seed, self.shape.heads))
     }
 
-    /// What every row from `past` on becomes, sequence by sequence.
-    /// Calls take `step` rows of every sequence, and the blocks lie in an order given by `order`.
+    /// The results of all rows from `past` on, sequence by sequence.
+    /// Calls take `step` rows of every sequence; `order` determines the order of blocks.
     fn run(&self, cpu: &Cpu, step: usize, order: u64) -> Vec<f32> {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let size = self.block_tokens;
@@ -114,7 +114,7 @@ impl Case {
                 q.extend_from_slice(
                     &numbers[sequence][0][past * heads * key_width..][..rows * heads * key_width],
                 );
-                // Blocks that no row sees hold a number that must not be used.
+                // Entries of unused blocks have a number that must not be used.
                 let mut table = tables[sequence].clone();
                 let oldest = self.shape.oldest(past);
                 table[..oldest / size].fill(u32::MAX);
@@ -142,7 +142,7 @@ impl Case {
         out.concat()
     }
 
-    /// The same as the formula says.
+    /// The results according to the formula.
     fn exact(&self) -> Vec<f64> {
         let AttentionShape { heads, kv_heads, key_width, value_width, scale, .. } = self.shape;
         let AttentionShape { softcap, window, chunked, .. } = self.shape;
@@ -184,7 +184,7 @@ impl Case {
         out
     }
 
-    /// What the cache makes of numbers.
+    /// The numbers after a round trip through the cache format.
     fn as_cached(&self, x: &[f32], width: usize) -> Vec<f32> {
         let cpu = Cpu::new(Isa::SCALAR, crate::ThreadPool::new(1));
         let mut kv = KvRows::zeros(x.len() / width, width, self.format).unwrap();
@@ -194,7 +194,7 @@ impl Case {
         cached
     }
 
-    /// Near the formula, with the same bits however it is computed.
+    /// Checks that results are close to the formula, and bitwise equal however they are computed.
     fn check(&self) {
         let all = cpus();
         let wanted = self.run(&all[0], usize::MAX, 1);
@@ -273,7 +273,7 @@ fn shapes_of_models() {
     }
 }
 
-/// Splits, in sequences of which every call computes a few of the last rows.
+/// Splits, in sequences for which every call computes only a few of the last rows.
 #[test]
 fn far_positions() {
     let shape = |heads, kv_heads, width, window| AttentionShape {
@@ -300,7 +300,7 @@ fn far_positions() {
         let lengths = vec![3 * SPLIT + 5, 2 * SPLIT];
         Case { shape, format, block_tokens, sinks, lengths, past, ..Case::plain() }.check();
     }
-    // Chunks whose ends are those of no split, and scores near their cap.
+    // Chunks that don't end at splits, and scores near their cap.
     let odd = AttentionShape { chunked: true, softcap: Some(1.5), ..shape(4, 2, 64, Some(SPLIT + 70)) };
     let (past, lengths) = (2 * SPLIT + 130, vec![2 * SPLIT + 150, 3 * SPLIT + 9]);
     Case { shape: odd, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
@@ -309,8 +309,8 @@ fn far_positions() {
     Case { shape, format: KvFormat::F16, past, lengths, ..Case::plain() }.check();
 }
 
-/// Sequences with a prefix in common go through its splits together: all of them, or the first few,
-/// or those after it.
+/// Sequences with a common prefix process its splits together: all of them, only the first ones, or
+/// only the last ones.
 #[test]
 fn shared_prefixes() {
     let far = 2 * SPLIT;
@@ -332,7 +332,7 @@ fn shared_prefixes() {
     }
 }
 
-/// What a plan reads: a split that four sequences share once, and each one's own.
+/// The reads of a plan: a split shared by four sequences once, and each sequence's own.
 #[test]
 fn a_shared_split_is_read_once() {
     let shape = AttentionShape { heads: 8, kv_heads: 4, ..Case::plain().shape };
@@ -360,7 +360,7 @@ fn a_shared_split_is_read_once() {
     assert_eq!(read(&spans), 3 + 4 * 2, "three in common, two of each");
 }
 
-/// Few and many queries that share a key head are computed in different ways.
+/// Few and many queries of a key head are computed in different ways.
 #[test]
 fn groups_and_rows_of_every_size() {
     for (group, format) in (1..=16).zip([KvFormat::F16, KvFormat::Q8_0, KvFormat::F32].into_iter().cycle()) {

@@ -1,5 +1,5 @@
-//! Products of queries with a tile of keys, and sums of a tile of values.
-//! A few queries at a time share what is read of a key or a value.
+//! Products of queries with a tile of keys, and weighted sums of a tile of values.
+//! Several queries at a time share each load of a key or a value.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -10,30 +10,30 @@ use crate::kv::{KvSource, View, with_source};
 use crate::prefetch::prefetch_line;
 use crate::wide::{LANES, Wide, for_each_wide};
 
-/// The positions that are handled together; tiles begin at multiples of it.
+/// Positions processed together; tiles begin at multiples of it.
 pub(super) const TILE: usize = 64;
 
-/// The queries that are handled together.
+/// Queries processed together.
 pub(super) const QUERIES: usize = 4;
 
-/// How many rows ahead are prefetched at most, where rows are read as they are cached.
+/// The most rows to prefetch ahead, if rows are read directly from the cache.
 pub(super) const AHEAD: usize = 16;
 
-/// How many rows ahead are prefetched, of so many bytes: short ones are soon read.
+/// How many rows of this many bytes to prefetch ahead: short ones are read quickly.
 fn ahead(bytes: usize) -> usize {
     if bytes <= 512 { AHEAD } else { AHEAD / 2 }
 }
 
-/// Where the positions of a tile, and the first of the next, are cached.
+/// The slots of a tile's positions, and of the first positions of the next tile.
 pub(super) struct Slots {
-    /// Positions that nobody sees have the slot of one that is seen.
+    /// Positions outside of all windows have the slot of one inside.
     of: [usize; TILE + AHEAD],
-    /// The last of them.
+    /// The last slot.
     last: usize,
 }
 
 impl Slots {
-    /// Those of a tile that lies alone.
+    /// The slots of a separate tile.
     pub const ALONE: Slots = {
         let mut of = [0; TILE + AHEAD];
         let mut i = 0;
@@ -44,12 +44,12 @@ impl Slots {
         Slots { of, last: TILE - 1 }
     };
 
-    /// All of them the same, until others are set.
+    /// The same slot for all positions, until others are set.
     pub fn all(slot: usize) -> Slots {
         Slots { of: [slot; TILE + AHEAD], last: slot }
     }
 
-    /// The positions from one on are in the slots from `first` on.
+    /// Sets `count` positions from `position` on to slots from `first` on.
     pub fn set(&mut self, position: usize, count: usize, first: usize) {
         for (i, slot) in self.of[position..][..count].iter_mut().enumerate() {
             *slot = first + i;
@@ -63,54 +63,54 @@ impl Slots {
 pub(super) struct TileRows<'a> {
     pub numbers: View<'a>,
     pub slots: &'a Slots,
-    /// The numbers of a slot, and the first of them that counts.
+    /// Numbers per slot, and the index of the first one used.
     pub slot: (usize, usize),
-    /// The numbers of a head.
+    /// Numbers per head.
     pub width: usize,
 }
 
 impl TileRows<'_> {
-    /// Where the row of a position of the tile begins, or of one of the first of the next.
+    /// The index at which the row of a position begins, in the tile or at the beginning of the
+    /// next.
     #[inline(always)]
     pub fn start(&self, position: usize) -> usize {
         let (numbers, first) = self.slot;
         self.slots.of[position] * numbers + first
     }
 
-    /// The first numbers of the same rows.
+    /// The first `width` numbers of the same rows.
     pub fn up_to(self, width: usize) -> Self {
         TileRows { width, ..self }
     }
 
-    /// Whether the numbers of some heads are there in all rows, of `len` numbers.
+    /// Whether the numbers of some heads exist in all rows, given `len` numbers.
     #[inline(always)]
     pub fn fit(&self, len: usize, heads: Range<usize>) -> bool {
         self.slots.last * self.slot.0 + self.slot.1 + heads.end * self.width <= len
     }
 }
 
-/// Prefetches the rows that are read next, in the order of their addresses, because neighbours come
-/// faster.
-/// It is one line for each that is read, because a CPU has few lines under way.
+/// Prefetches the rows that are read next, in address order, because adjacent lines load faster.
+/// Prefetches one line per line read, because a CPU supports few outstanding lines.
 struct RowPrefetcher<'a> {
-    /// Those before `end` are read, and then others, from one of their positions on.
+    /// The rows before `end` are being read, and then those of the next stream from a position on.
     here: Stream<'a>,
     end: usize,
     then: (Stream<'a>, usize),
-    /// The blocks of a row, and their bytes.
+    /// Blocks per row, and their size in bytes.
     blocks: usize,
     block_bytes: usize,
-    /// The position after the rows that are prefetched now, which lie one behind the other.
+    /// The position after the contiguous rows being prefetched.
     position: usize,
-    /// What is next of them, and how many blocks are left.
+    /// The next address in these rows, and the number of blocks left.
     next: *const u8,
     left: usize,
 }
 
-/// Where the rows of some heads lie.
+/// The location of the rows of some heads.
 struct Stream<'a> {
     slots: &'a Slots,
-    /// The first byte of slot 0, and the bytes from slot to slot.
+    /// The first byte of slot 0, and the distance between slots in bytes.
     first: *const u8,
     slot: usize,
 }
@@ -130,8 +130,8 @@ impl<'a> Stream<'a> {
 }
 
 impl<'a> RowPrefetcher<'a> {
-    /// For some heads, whose rows are read at some positions, and then those of others from a
-    /// position on.
+    /// A prefetcher for some heads, whose rows are read at some positions, and then those of `next`
+    /// from a position on.
     #[inline(always)]
     fn new(
         rows: &'a TileRows<'a>,
@@ -152,8 +152,8 @@ impl<'a> RowPrefetcher<'a> {
         }
     }
 
-    /// Where the next blocks lie, which are prefetched now.
-    /// Where there are fewer left of a row, others are in place of what follows it.
+    /// The address of the next blocks, to be prefetched now.
+    /// If fewer are left in the contiguous rows, it moves on to the next ones.
     #[inline(always)]
     fn take(&mut self, blocks: usize) -> *const u8 {
         if self.left < blocks {
@@ -165,7 +165,7 @@ impl<'a> RowPrefetcher<'a> {
         next
     }
 
-    /// To the rows that lie one behind the other from the next position on.
+    /// Moves on to the contiguous rows from the next position on.
     #[inline(never)]
     fn next_rows(&mut self) {
         let (stream, mut position, end) = match self.position.checked_sub(self.end) {
@@ -187,11 +187,11 @@ impl<'a> RowPrefetcher<'a> {
 for_each_wide! {
     /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and
     /// some positions of the tile.
-    /// Scores of others beside them are of no use afterwards.
-    /// `values` are read next.
+    /// Adjacent scores of other positions are overwritten with unspecified values.
+    /// `values` are prefetched, since they are read next.
     ///
     /// # Panics
-    /// If a row or a query is not all there.
+    /// If a row or a query is incomplete.
     #[inline(never)]
     pub(super) fn score<W>(
         queries: &[f32], keys: &TileRows, values: &TileRows, heads: usize, positions: Range<usize>,
@@ -207,11 +207,11 @@ for_each_wide! {
 
     /// `sums[h, i] = rescale[h, i] sums[h, i] + Σ weights[h, i][p] row
     /// p` of some heads h over some positions of the tile, for `sums: [heads, n, width]`.
-    /// Positions go in their order and `near` at a time.
-    /// The next tile's `keys` are read next.
+    /// Positions are added in order, `near` at a time.
+    /// The next tile's `keys` are prefetched.
     ///
     /// # Panics
-    /// If a row or a sum is not all there.
+    /// If a row or a sum is incomplete.
     #[inline(never)]
     pub(super) fn gather<W>(
         sums: &mut [f32], rescale: &[f32], weights: &[[f32; TILE]], values: &TileRows, keys: &TileRows,
@@ -226,8 +226,8 @@ for_each_wide! {
     }
 }
 
-/// The positions whose keys are read before those of the next: they lie together, with those of all
-/// heads.
+/// Number of positions whose keys are read before the next ones: they are contiguous with those of
+/// all heads.
 const KEYS: usize = 4;
 
 /// # Safety
@@ -256,7 +256,7 @@ unsafe fn score_in<W: Wide, S: KvSource>(
             while i < (head + 1) * n {
                 let queries = (&queries[i * width..], &mut scores[i..(head + 1) * n]);
                 let at = (head * width, first, std::mem::replace(&mut next, std::ptr::null()));
-                // SAFETY: rows and queries are all there, as was just checked.
+                // SAFETY: rows and queries are complete, as just checked.
                 i += unsafe {
                     match (W::BLOCK, queries.1.len()) {
                         (4, 4..) => score_block::<W, S, 4, 4>(source, queries, width, &starts, at),
@@ -271,8 +271,8 @@ unsafe fn score_in<W: Wide, S: KvSource>(
     }
 }
 
-/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time.
-/// As much is prefetched from a place on, if there is one.
+/// Multiplies Q queries with the keys from a column and a position on, K of [`KEYS`] at a time.
+/// Prefetches an equal amount, if given an address.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
@@ -287,7 +287,7 @@ unsafe fn score_block<W: Wide, S: KvSource, const Q: usize, const K: usize>(
 ) -> usize {
     let queries = queries.as_ptr();
     for from in (0..KEYS).step_by(K) {
-        // SAFETY: the caller's: all numbers are within rows or queries.
+        // SAFETY: upheld by the caller: all numbers are within rows or queries.
         unsafe {
             let mut sums = [[W::splat(0.0); K]; Q];
             for i in (0..width).step_by(BLOCK) {
@@ -359,7 +359,7 @@ unsafe fn gather_in<W: Wide, S: KvSource>(
             for ((sums, weights), rescale) in queries {
                 let to = (sums, is_first.then_some(rescale));
                 let ahead = std::mem::replace(&mut prefetches, false).then_some(&mut *ahead);
-                // SAFETY: rows and sums are all there, as was just checked.
+                // SAFETY: rows and sums are complete, as just checked.
                 unsafe {
                     match (W::BLOCK, weights) {
                         (4, [a, b, c, d]) => {
@@ -378,17 +378,17 @@ unsafe fn gather_in<W: Wide, S: KvSource>(
     }
 }
 
-/// Some positions of a tile, whose rows begin at these numbers, and the column that counts.
+/// Some positions of a tile, with the indices of their rows, and the current column.
 #[derive(Clone)]
 struct Place<'a> {
     starts: &'a [usize; TILE],
-    /// The numbers of a row.
+    /// Numbers per row.
     width: usize,
     column: usize,
     positions: Range<usize>,
 }
 
-/// Q queries over the values from a column on at some positions, C blocks of a value at a time.
+/// Adds the values from a column on at some positions to Q queries, C blocks of a value at a time.
 ///
 /// # Safety
 /// As [`gather_block`].
@@ -403,7 +403,7 @@ unsafe fn gather_rows<W: Wide, S: KvSource, const Q: usize, const C: usize>(
     let width = at.width;
     let wide = width / (C * BLOCK) * (C * BLOCK);
     let mut first = 0;
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe {
         while first < wide {
             let to = (&mut sums[first..], rescale);
@@ -418,7 +418,7 @@ unsafe fn gather_rows<W: Wide, S: KvSource, const Q: usize, const C: usize>(
     }
 }
 
-/// C blocks of every value.
+/// Adds C blocks of every value.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, the blocks, and all rows.
@@ -431,7 +431,7 @@ unsafe fn gather_block<W: Wide, S: KvSource, const Q: usize, const C: usize>(
     (sums, rescale): (&mut [f32], Option<&[f32]>),
 ) {
     let mut next = ahead.map_or(std::ptr::null(), |ahead| ahead.take(C * positions.len()));
-    // SAFETY: the caller's: all numbers are within rows or sums.
+    // SAFETY: upheld by the caller: all numbers are within rows or sums.
     unsafe {
         let sums = sums.as_mut_ptr();
         let mut now = [[[W::splat(0.0); 2]; C]; Q];

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{assert_close, assert_same, cpus, noise};
 
-/// One sequence through one layer.
+/// One sequence in one layer.
 struct Case {
     shape: DeltaShape,
     rows: usize,
@@ -14,7 +14,7 @@ struct Case {
 }
 
 impl Case {
-    /// Gates whose raw values are within `spread` of zero.
+    /// A case whose raw gate values are within `spread` of zero.
     fn new(key_heads: usize, value_heads: usize, widths: (usize, usize), rows: usize, spread: f32) -> Case {
         let (key_width, value_width) = widths;
         let grouped = false;
@@ -33,7 +33,8 @@ impl Case {
         }
     }
 
-    /// The rows' results and the last state, with the sequence cut into calls of these lengths.
+    /// The rows' results and the final state, with the sequence divided into calls of these
+    /// lengths.
     fn run(&self, cpu: &Cpu, form: DeltaForm, calls: &[usize]) -> (Vec<f32>, Vec<f32>) {
         let heads = self.shape.value_heads;
         let mut state = self.state.clone();
@@ -59,7 +60,7 @@ impl Case {
         (y, state)
     }
 
-    /// The same as the formulas say.
+    /// The results according to the formulas.
     fn exact(&self) -> (Vec<f64>, Vec<f64>) {
         let DeltaShape { key_heads, value_heads, key_width, value_width, epsilon, .. } = self.shape;
         let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
@@ -92,7 +93,7 @@ impl Case {
         (y, state)
     }
 
-    /// Near the formulas in both forms, with the same bits on every CPU.
+    /// Checks that both forms are close to the formulas, and bitwise equal on every CPU.
     fn check(&self, tolerance: f64) {
         let (y, state) = self.exact();
         for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
@@ -135,7 +136,7 @@ fn shapes_of_models_and_odd_ones() {
 fn value_head_j_goes_with_key_head_j_mod_hk() {
     let case = Case::new(2, 4, (8, 8), 3, 1.0);
     let (y, _) = case.run(&cpus()[0], DeltaForm::Recurrent, &[3]);
-    // Without key head 1, value heads 1 and 3 predict nothing, and 0 and 2 what they did.
+    // Without key head 1, value heads 1 and 3 predict nothing, and 0 and 2 are unchanged.
     let mut without = case;
     for row in without.qkv.chunks_exact_mut(without.shape.channels()) {
         row[8..16].fill(0.0);
@@ -154,14 +155,14 @@ fn value_head_j_goes_with_key_head_j_mod_hk() {
     }
 }
 
-/// The same heads in the other order give the same in that order.
+/// Permuting the heads permutes the results.
 #[test]
 fn grouped_value_heads_lie_side_by_side() {
     let (key_heads, times, width, rows) = (2, 3, 8, 5);
     let tiled = Case::new(key_heads, key_heads * times, (width, width), rows, 2.0);
     let mut grouped = Case::new(key_heads, key_heads * times, (width, width), rows, 2.0);
     grouped.shape.grouped = true;
-    // Head j of the grouped order is head (j % times) * key_heads + j / times of the other.
+    // Head j of the grouped order is head (j % times) * key_heads + j / times of the other order.
     let from = |j: usize| j % times * key_heads + j / times;
     let heads = key_heads * times;
     let reorder = |new: &mut [f32], old: &[f32], size: usize| {
@@ -209,7 +210,7 @@ fn extreme_gates_decay_and_hold() {
     for form in [DeltaForm::Recurrent, DeltaForm::Chunked] {
         assert_same(&still.state, &still.run(&cpus()[0], form, &[70]).1, "still");
     }
-    // Everything before is forgotten at once, and the last row is written whole.
+    // The past is forgotten at once, and the last row is written in full.
     let mut forgetful = Case::new(1, 1, (8, 8), 70, 1.0);
     forgetful.alpha.fill(1e4);
     forgetful.beta.fill(1e4);

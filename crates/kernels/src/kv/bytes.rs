@@ -1,10 +1,10 @@
-//! Rows as bytes, to be kept elsewhere and put back: what is stored, little-endian, exactly.
+//! Saves and restores rows as bytes: exactly the stored numbers, little-endian.
 
 use super::{KvRows, Numbers};
 use crate::format::BLOCK;
 
 impl KvRows {
-    /// Bytes of so many rows.
+    /// Bytes of this many rows.
     pub fn bytes_of(&self, slots: usize) -> usize {
         let numbers = slots * self.width;
         match &self.numbers {
@@ -14,8 +14,8 @@ impl KvRows {
         }
     }
 
-    /// Appends the `slots` rows from `slot` on to `out`: their numbers; of
-    /// [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all their scales, then all their quants.
+    /// Appends the `slots` rows from `slot` on to `out`: their numbers; for
+    /// [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all scales, then all quants.
     ///
     /// # Panics
     /// If there are fewer slots.
@@ -31,10 +31,11 @@ impl KvRows {
         }
     }
 
-    /// Puts back to the slots from `slot` on what [`save`](Self::save) gave for `slots` rows.
+    /// Restores `slots` rows saved by [`save`](Self::save) to the slots from `slot` on.
     ///
     /// # Panics
-    /// If there are fewer slots, or `bytes` are not [`bytes_of`](Self::bytes_of) them.
+    /// If there are fewer slots, or `bytes` doesn't have the length [`bytes_of`](Self::bytes_of)
+    /// them.
     pub fn load(&mut self, slot: usize, slots: usize, bytes: &[u8]) {
         assert_eq!(bytes.len(), self.bytes_of(slots), "bytes of {slots} rows");
         let range = slot * self.width..(slot + slots) * self.width;
@@ -51,7 +52,7 @@ impl KvRows {
     }
 }
 
-/// On a little-endian machine both of these are one copy.
+/// On a little-endian machine both functions compile to one copy.
 fn put<T: Copy, const N: usize>(numbers: &[T], bytes: impl Fn(T) -> [u8; N], out: &mut Vec<u8>) {
     let from = out.len();
     out.resize(from + N * numbers.len(), 0);

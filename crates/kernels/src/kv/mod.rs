@@ -1,4 +1,4 @@
-//! Rows of keys or values in slots, in the precision that the cache is kept in.
+//! Rows of keys or values in slots, in the cache's number format.
 #![allow(unsafe_code)]
 
 mod bytes;
@@ -13,22 +13,22 @@ use crate::isa::{Level, for_each_isa};
 use crate::{Aligned, Cpu, Isa};
 pub(crate) use source::{F16, F32, KvSource, Q8_0, View, widen, with_source};
 
-/// How the numbers of a KV cache are kept.
+/// The number format of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvFormat {
-    /// 4 bytes a number, exact.
+    /// 4 bytes per number, exact.
     F32,
-    /// 2 bytes a number; what is beyond its range (65504) becomes its limit.
+    /// 2 bytes per number; numbers beyond its range (65504) are clamped.
     F16,
-    /// 34 bytes for 32 numbers: int8 and one f16 scale.
+    /// 34 bytes per 32 numbers: int8 and one f16 scale.
     Q8_0,
 }
 
-/// The greatest f16.
+/// The greatest finite f16.
 const MAX_F16: f32 = 65504.0;
 
 /// Slots, each a row of numbers.
-/// Memory that was never written takes no room: zero pages come from the system on first write.
+/// Memory that was never written isn't resident: the system provides zero pages on first write.
 #[derive(Debug)]
 pub struct KvRows {
     width: usize,
@@ -41,7 +41,7 @@ pub struct KvRows {
 enum Numbers {
     F32(Aligned<f32>),
     F16(Aligned<u16>),
-    /// Runs of a row, which never cross into the next: a scale (f16) a block, and the quants.
+    /// Runs of a row, which never cross into the next row: a scale (f16) per block, and the quants.
     Q8_0 {
         scales: Aligned<u16>,
         quants: Aligned<i8>,
@@ -49,9 +49,9 @@ enum Numbers {
 }
 
 impl KvRows {
-    /// Zeros.
-    /// `None` if rows of `width` numbers can't be kept so (Q8_0: a multiple of 32), or so many
-    /// can't be addressed.
+    /// Rows of zeros.
+    /// `None` if rows of `width` numbers don't fit the format (Q8_0: a multiple of 32), or this
+    /// many can't be addressed.
     pub fn zeros(slots: usize, width: usize, format: KvFormat) -> Option<Self> {
         let len = slots.checked_mul(width).filter(|&len| len <= isize::MAX as usize / 4)?;
         let numbers = match format {
@@ -70,12 +70,12 @@ impl KvRows {
         self.slots
     }
 
-    /// The numbers of a row.
+    /// Numbers per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The size of all slots, written or not.
+    /// Bytes of all slots, written or not.
     pub fn bytes(&self) -> usize {
         match &self.numbers {
             Numbers::F32(numbers) => size_of_val(&numbers[..]),
@@ -87,7 +87,7 @@ impl KvRows {
     /// Writes `rows: [n, width]` to the slots from `slot` on.
     ///
     /// # Panics
-    /// If `rows` is no whole number of rows, or there are fewer slots.
+    /// If `rows` is not a whole number of rows, or there are too few slots.
     pub fn write(&mut self, cpu: &Cpu, slot: usize, rows: &[f32]) {
         assert!(
             rows.len().is_multiple_of(self.width.max(1)),
@@ -106,10 +106,10 @@ impl KvRows {
         }
     }
 
-    /// Copies `slots` rows from the slots from `from` on to those from `to` on.
+    /// Copies the `slots` rows from slot `from` on to slot `to` on.
     ///
     /// # Panics
-    /// If there are fewer slots.
+    /// If there are too few slots.
     pub fn copy(&mut self, from: usize, to: usize, slots: usize) {
         let (range, to) = (from * self.width..(from + slots) * self.width, to * self.width);
         match &mut self.numbers {
@@ -122,7 +122,7 @@ impl KvRows {
         }
     }
 
-    /// The numbers of all slots: row after row.
+    /// The numbers of all slots, row after row.
     pub(crate) fn numbers(&self) -> View<'_> {
         match &self.numbers {
             Numbers::F32(numbers) => View::F32(F32(numbers)),
@@ -131,7 +131,7 @@ impl KvRows {
         }
     }
 
-    /// `out: [n, width]` becomes the numbers from `column` on of the n rows from `slot` on.
+    /// Reads the numbers from `column` on of n rows from `slot` on into `out: [n, width]`.
     #[cfg(test)]
     pub(crate) fn read(&self, isa: Isa, slot: usize, column: usize, width: usize, out: &mut [f32]) {
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
@@ -148,7 +148,7 @@ for_each_isa! {
     }
 }
 
-/// The quants are the multiples of the scale, as it is kept, that are nearest to the numbers.
+/// The quants are the multiples of the stored scale that are nearest to the numbers.
 #[inline(always)]
 fn quantize_block(x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
     let mut lane = [0f32; 8];
@@ -198,10 +198,10 @@ mod avx2 {
         let whole = x.len() / 8 * 8;
         let (least, most) = (_mm256_set1_ps(-MAX_F16), _mm256_set1_ps(MAX_F16));
         for i in (0..whole).step_by(8) {
-            // SAFETY: eight numbers from i on are within `x` and `out`, which is as long.
+            // SAFETY: eight numbers from i on are within `x` and `out`, which have equal lengths.
             unsafe {
                 let x = _mm256_loadu_ps(x.as_ptr().add(i));
-                // Of a NaN and a limit these take the second operand, the NaN.
+                // Given a NaN and a limit these return the second operand, the NaN.
                 let x = _mm256_min_ps(most, _mm256_max_ps(least, x));
                 let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
                 _mm_storeu_si128(out.as_mut_ptr().add(i).cast(), half);
@@ -224,8 +224,8 @@ mod tests {
         out
     }
 
-    /// What was written is read, within `tolerance` of the greatest number of 32, and with the same
-    /// bits everywhere.
+    /// Checks that written numbers are read back within `tolerance` of the greatest number of 32,
+    /// and with the same bits everywhere.
     fn check(format: KvFormat, width: usize, tolerance: f32) {
         let rows = noise(width as u64, 5 * width);
         let mut first: Option<Vec<f32>> = None;

@@ -1,4 +1,4 @@
-//! Numbers of keys and values, widened where they lie.
+//! Reads numbers of keys and values from the cache, widened.
 #![allow(unsafe_code)]
 
 use half::f16;
@@ -6,7 +6,7 @@ use half::f16;
 use crate::format::BLOCK;
 use crate::wide::{Wide, for_each_wide};
 
-/// The numbers of all slots, as they are cached.
+/// The numbers of all slots, in the cache's format.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'a> {
     F32(F32<'a>),
@@ -27,13 +27,13 @@ macro_rules! with_source {
 pub(crate) use with_source;
 
 impl View<'_> {
-    /// Where a number lies; it needn't be there.
+    /// The address of a number, which needn't exist.
     #[inline(always)]
     pub(crate) fn place(self, at: usize) -> *const u8 {
         with_source!(self, source => source.start()).wrapping_add(at * (self.block_bytes() / BLOCK))
     }
 
-    /// The bytes of a block, without its scale.
+    /// The size of a block in bytes, without its scale.
     #[inline(always)]
     pub(crate) fn block_bytes(self) -> usize {
         fn block_bytes<S: KvSource>(_: S) -> usize {
@@ -43,32 +43,32 @@ impl View<'_> {
     }
 }
 
-/// Numbers that can be widened where they lie.
+/// Numbers that are widened when read.
 pub(crate) trait KvSource: Copy {
-    /// The bytes of a block, without its scale.
+    /// Bytes per block, without its scale.
     const BLOCK_BYTES: usize;
-    /// Whether what is read is near, as a tile that was widened is.
+    /// Whether the data is close to the CPU, like a tile that was just widened.
     const NEAR: bool;
 
-    /// Where the first number lies, without a scale.
+    /// The address of the first number, without a scale.
     fn start(self) -> *const u8;
 
     /// The number of numbers.
     fn len(self) -> usize;
 
-    /// The [`BLOCK`] numbers from `at` on: a block, if there are blocks.
+    /// The [`BLOCK`] numbers from `at` on; for block formats, one block.
     ///
     /// # Safety
-    /// They are all there, and the CPU has the instruction set of `W`.
+    /// They all exist, and the CPU has the instruction set of `W`.
     unsafe fn block<W: Wide>(self, at: usize) -> [W; 2];
 
-    /// `out` becomes the numbers from `at` on, which may lie anywhere in blocks.
+    /// Reads the numbers from `at` on, at any position in blocks, into `out`.
     ///
     /// # Safety
     /// The CPU has the instruction set of `W`.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If they don't all exist.
     unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]);
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct F32<'a>(pub(crate) &'a [f32]);
 #[derive(Clone, Copy)]
 pub(crate) struct F16<'a>(pub(crate) &'a [u16]);
 
-/// Numbers of which each [`BLOCK`] share a scale.
+/// Numbers with one scale per [`BLOCK`].
 #[derive(Clone, Copy)]
 pub(crate) struct Q8_0<'a> {
     pub(super) scales: &'a [u16],
@@ -101,7 +101,7 @@ impl KvSource for F32<'_> {
 
     #[inline(always)]
     unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             let from = self.0.as_ptr().add(at);
             [W::load(from), W::load(from.add(16))]
@@ -130,7 +130,7 @@ impl KvSource for F16<'_> {
 
     #[inline(always)]
     unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             let from = self.0.as_ptr().add(at);
             [W::load_f16(from), W::load_f16(from.add(16))]
@@ -142,7 +142,7 @@ impl KvSource for F16<'_> {
         let (wholes, rest) = self.0[at..][..out.len()].as_chunks::<16>();
         let (outs, out_rest) = out.as_chunks_mut::<16>();
         for (x, out) in wholes.iter().zip(outs) {
-            // SAFETY: the caller's; sixteen are read and written.
+            // SAFETY: upheld by the caller; sixteen are read and written.
             unsafe { W::load_f16(x.as_ptr()).store(out.as_mut_ptr()) };
         }
         if !rest.is_empty() {
@@ -171,7 +171,7 @@ impl KvSource for Q8_0<'_> {
 
     #[inline(always)]
     unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe {
             let from = self.quants.as_ptr().add(at);
             let scale = W::splat_f16(self.scales.as_ptr().add(at / BLOCK));
@@ -188,7 +188,7 @@ impl KvSource for Q8_0<'_> {
             let count = (BLOCK - now % BLOCK).min(out.len() - done);
             let out = &mut out[done..][..count];
             if count == BLOCK {
-                // SAFETY: the caller's; the block is there, and as many are written.
+                // SAFETY: upheld by the caller; the block exists, and as many are written.
                 unsafe {
                     let [low, high] = self.block::<W>(now);
                     low.store(out.as_mut_ptr());
@@ -206,7 +206,7 @@ impl KvSource for Q8_0<'_> {
 }
 
 for_each_wide! {
-    /// `out` becomes the numbers from `at` on.
+    /// Reads the numbers from `at` on into `out`.
     #[inline(never)]
     pub(crate) fn widen<W>(numbers: View, at: usize, out: &mut [f32]) {
         // SAFETY: this is compiled for the instruction set of `W`.

@@ -1,4 +1,4 @@
-//! Products of bytes by NEON, as many as there can be.
+//! The peak rate of byte products with NEON.
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::aarch64::*;
@@ -8,7 +8,7 @@ use crate::isa::Level;
 use crate::quant::neon::{Dot, Sdot, Smull};
 
 pub(super) const STEPS: usize = 256;
-/// Sums that don't wait for each other.
+/// Independent sums.
 pub(super) const SUMS: usize = 12;
 
 /// # Safety
@@ -34,8 +34,7 @@ unsafe fn products<D: Dot>() {
     let x = black_box([1i8; 16 * SUMS]);
     let mut sums = [D::zero(); SUMS];
     for _ in 0..STEPS {
-        // Nothing is known of what is multiplied: of products that are the same, the compiler would
-        // make one.
+        // Hide the operands: the compiler would merge products that are the same.
         let w = vld1q_s8(black_box(&x).as_ptr());
         for (i, sum) in sums.iter_mut().enumerate() {
             *sum = D::add(*sum, w, vld1q_s8(x.as_ptr().add(16 * i)));

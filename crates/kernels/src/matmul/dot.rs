@@ -1,4 +1,4 @@
-//! Products of any format with any batch: a chunk of a row of weights is unpacked, then multiplied
+//! Products of any format with any batch: unpacks a chunk of a row of weights, then multiplies it
 //! with every row of activations.
 #![allow(unsafe_code)]
 
@@ -9,32 +9,31 @@ use crate::lanes::{self, LANES};
 use crate::prefetch::prefetch;
 use crate::quant::{Codec, MAX_BYTES, whole};
 
-/// Rows of activations that are multiplied with a chunk at once: few enough that they stay in the
-/// innermost cache.
+/// Rows of activations multiplied with a chunk at once: few enough to stay in the innermost cache.
 const TILE: usize = 16;
-/// Rows of weights that are worked through side by side where there are few rows of activations, so
-/// that one's sums don't wait for themselves.
+/// Rows of weights processed in an interleaved way if there are few rows of activations, so that
+/// sums don't wait for each other.
 const MAX_GROUP: usize = 4;
 
-/// Prefetches what a thread reads next, in the order of addresses, because neighbours come faster.
-/// The next task's rows most often follow this one's.
+/// Prefetches what a thread reads next, in address order, because adjacent lines load faster.
+/// The next task's rows usually follow this one's.
 struct Prefetcher {
     next: *const u8,
 }
 
 impl Prefetcher {
-    /// How far ahead of what is read, at least.
+    /// Minimum prefetch distance in bytes.
     const DISTANCE: usize = 4 << 10;
 
-    /// For rows of which up to [`MAX_GROUP`] are worked through side by side.
+    /// A prefetcher for rows of which up to [`MAX_GROUP`] are interleaved.
     #[inline(always)]
     fn new(p: &SmallBatch, rows: &Range<usize>) -> Self {
-        // The last of the rows is read from its start on, when little of the first was.
+        // The last row's start is read when little of the first row has been.
         let distance = Self::DISTANCE.max(MAX_GROUP * p.row_bytes);
         Prefetcher { next: p.w.as_ptr().wrapping_add(rows.start * p.row_bytes + distance) }
     }
 
-    /// As much as is read now.
+    /// Prefetches as much as is being read.
     #[inline(always)]
     fn fetch(&mut self, bytes: usize) {
         prefetch(self.next, bytes);
@@ -47,7 +46,7 @@ impl Prefetcher {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn multiply_avx2<C: Codec>(p: SmallBatch, rows: Range<usize>) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: upheld by the caller.
     unsafe { multiply::<C>(p, rows) }
 }
 
@@ -56,16 +55,16 @@ pub(super) unsafe fn multiply_avx2<C: Codec>(p: SmallBatch, rows: Range<usize>) 
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "dotprod")]
 pub(super) unsafe fn multiply_dotprod<C: Codec>(p: SmallBatch, rows: Range<usize>) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: upheld by the caller.
     unsafe { multiply::<C>(p, rows) }
 }
 
 /// # Safety
-/// The codec's instruction set is there, and no other task has these rows of weights.
+/// The CPU has the codec's instruction set, and no other task has these rows of weights.
 #[inline(always)]
 pub(super) unsafe fn multiply<C: Codec>(p: SmallBatch, rows: Range<usize>) {
     let mut lanes = [[0.0; LANES]; TILE];
-    // The last chunks of all rows are equally long, so what follows them stays zero.
+    // The last chunks of all rows have equal lengths, so the padding stays zero.
     let mut padded = [0; MAX_BYTES];
     let mut prefetcher = Prefetcher::new(&p, &rows);
     for first in (0..p.rows).step_by(TILE) {
@@ -83,16 +82,16 @@ pub(super) unsafe fn multiply<C: Codec>(p: SmallBatch, rows: Range<usize>) {
                         prefetcher.fetch(len);
                     }
                     let bytes = whole::<C>(bytes, &mut padded);
-                    // SAFETY: as the caller vouches.
+                    // SAFETY: upheld by the caller.
                     let chunk = unsafe { C::unpack(bytes) };
-                    // Apart, so that a chunk that is used once stays in registers.
+                    // A separate case, so that a chunk that is used once stays in registers.
                     if let [lanes] = lanes {
-                        // SAFETY: as the caller vouches.
+                        // SAFETY: upheld by the caller.
                         unsafe { C::dot(&chunk, p.x, p.row(first), index, lanes) };
                         continue;
                     }
                     for (i, lanes) in lanes.iter_mut().enumerate() {
-                        // SAFETY: as the caller vouches.
+                        // SAFETY: upheld by the caller.
                         unsafe { C::dot(&chunk, p.x, p.row(first + i), index, lanes) };
                     }
                 }

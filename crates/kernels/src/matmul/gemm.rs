@@ -1,4 +1,4 @@
-//! GEMM: rows of weights are packed into panels once and multiplied with tiles of sixteen rows of
+//! GEMM: packs rows of weights into panels once and multiplies them with tiles of sixteen rows of
 //! activations.
 //!
 //! ```text
@@ -8,12 +8,12 @@
 //! panel 1: 32 rows     ...
 //! ```
 //!
-//! The sums are those of a small batch's kernels, number by number.
-//! Integers are summed within a super-block or a block, then floats in lane `chunk % 8` or
+//! The sums equal those of a small batch's kernels, number by number:
+//! integers are summed within a super-block or a block, then floats in lane `chunk % 8` or
 //! `block % 8`.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 pub(super) mod amx;
@@ -40,7 +40,7 @@ use microkernel::{
 };
 use pack::{BlockPanel, ROWS, SUMS, SuperPanel, WeightRows};
 
-/// What a task works with.
+/// A task's buffers.
 #[derive(Default)]
 struct Scratch {
     super_panel: Option<Box<SuperPanel>>,
@@ -58,7 +58,7 @@ fn as_words(kernel: Kernel, format: Format) -> bool {
     kernel == Kernel::GemmAvx2 && matches!(format, Format::Q8_0 | Format::IQ4_NL)
 }
 
-/// As [`super::matmul`], of a product that has rows.
+/// As [`super::matmul`], for a product with at least one row.
 pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
     let &Product { w, out, row_ids, ref y, rule, .. } = product;
     let kernel = rule.kernel;
@@ -77,7 +77,7 @@ pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
         let rows = WeightRows { bytes, row_bytes, chunks, kernel };
         let to = Outputs { y, x_rows, out, first, rows: rows.len() };
         SCRATCH.with_borrow_mut(|scratch| {
-            // SAFETY: this CPU has AVX2 and what the kernel says.
+            // SAFETY: this CPU has AVX2 and the kernel's features.
             unsafe {
                 let lanes = with_format!(w.format, F => {
                     float: unreachable!("floats are not packed"),
@@ -118,12 +118,12 @@ pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
 }
 
 impl WeightRows<'_> {
-    /// The sums of all tiles in `scratch`: `[lanes, tiles, ROWS, TILE_ROWS]`.
+    /// Computes the sums of all tiles in `scratch`: `[lanes, tiles, ROWS, TILE_ROWS]`.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn super_blocks<F: SimdSuperBlock>(&self, tiles: &Tiles, scratch: &mut Scratch) {
         let lanes = self.chunks.min(LANES);
         let lane = tiles.count() * SUMS;
-        // What is there is never read: the first panel of a lane puts its sums in place of it.
+        // Old contents are never read: the first panel of a lane overwrites them.
         scratch.sums.at_least(lanes * lane);
         let panel = scratch.super_panel.get_or_insert_with(SuperPanel::zero);
         if self.len() < ROWS {
@@ -139,7 +139,8 @@ impl WeightRows<'_> {
             match self.kernel {
                 Kernel::GemmAvx2 => {
                     self.pack_super_blocks::<F, Avx2>(index, panel);
-                    // Sums of so many times two products of a quant and an activation are words.
+                    // Words can hold the sum of this many pairs of products of a quant and an
+                    // activation.
                     match (F::SUB_BLOCKS_OF_16, i16::MAX as usize / (2 * 127 * F::MAX_QUANT as usize)) {
                         _ if signed => {
                             super_blocks_avx2::<8, 1, true>(
@@ -182,7 +183,7 @@ impl WeightRows<'_> {
         }
     }
 
-    /// The sums of all tiles in `scratch`: `[LANES, tiles, ROWS, TILE_ROWS]`.
+    /// Computes the sums of all tiles in `scratch`: `[LANES, tiles, ROWS, TILE_ROWS]`.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn blocks<F: SimdBlock>(&self, tiles: &Tiles, scratch: &mut Scratch) {
         let Scratch { block_panels: panels, words, sums, .. } = scratch;
@@ -217,21 +218,21 @@ impl WeightRows<'_> {
     }
 }
 
-/// Where a task's numbers go.
+/// The destination of a task's results.
 struct Outputs<'a> {
     y: &'a Disjoint<'a, f32>,
     /// Rows of activations.
     x_rows: usize,
-    /// Numbers in a row of `y`.
+    /// Numbers per row of `y`.
     out: usize,
-    /// The first column that is this task's.
+    /// The first column of this task.
     first: usize,
-    /// How many columns are.
+    /// Number of columns of this task.
     rows: usize,
 }
 
 impl Outputs<'_> {
-    /// Where the numbers of a tile's rows of activations begin.
+    /// The index at which the results for a tile's rows of activations begin.
     #[inline(always)]
     fn places(&self, tile: usize) -> impl Iterator<Item = usize> {
         let start = (tile * TILE_ROWS).min(self.x_rows);
@@ -239,8 +240,8 @@ impl Outputs<'_> {
         (start..end).map(|x_row| x_row * self.out + self.first)
     }
 
-    /// Prefetches the memory of a tile's numbers: rows of `y` are far apart, and a CPU has few
-    /// stores that wait.
+    /// Prefetches the memory for a tile's results: rows of `y` are far apart, and a CPU has few
+    /// pending stores.
     #[inline(always)]
     unsafe fn prefetch(&self, tile: usize) {
         for place in self.places(tile) {
@@ -252,8 +253,8 @@ impl Outputs<'_> {
         }
     }
 
-    /// Adds up the lanes of a tile and writes each row's numbers.
-    /// Lanes are `lane` apart; there are `lanes`, the others are zero.
+    /// Sums the lanes of a tile and writes each row's results.
+    /// Lanes are `lane` apart; the lanes beyond `lanes` are zero.
     #[allow(clippy::needless_range_loop)] // Indices tell registers apart.
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn finish(&self, tile: usize, sums: *const f32, lanes: usize, lane: usize) {

@@ -1,6 +1,5 @@
-//! GEMM by NEON: sixteen rows of weights are unpacked once.
-//! Then four at a time are multiplied with half a tile: eight rows of activations, whose quants lie
-//! side by side in quads.
+//! GEMM with NEON: unpacks sixteen rows of weights once, then multiplies four at a time with half a
+//! tile: eight rows of activations, whose quants are interleaved in quads.
 //!
 //! ```text
 //! activations, a quad | x0 x0 x0 x0 | x1 x1 x1 x1 | x2 .. | x3 .. |   of four rows
@@ -8,14 +7,14 @@
 //! sums                |     x0      |     x1      |  x2   |  x3   |
 //! ```
 //!
-//! Of the 32 registers eight have the sums of four rows of weights with eight of activations.
-//! Those that are yet to be scaled take eight more, or sixteen without FEAT_DotProd.
+//! Eight of the 32 registers hold the sums of four rows of weights with eight of activations.
+//! Unscaled sums take eight more, or sixteen without FEAT_DotProd.
 //!
-//! The sums are those of `dot.rs`, number by number: integers within a super-block or a block, then
-//! floats in lane `chunk % 8` or `block % 8`.
+//! The sums equal those of `dot.rs`, number by number: integers within a super-block or a block,
+//! then floats in lane `chunk % 8` or `block % 8`.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
@@ -35,19 +34,19 @@ use crate::quant::neon::{
 use crate::quant::{Codec, MAX_BYTES, whole, with_format};
 use crate::{Cpu, Format};
 
-/// The rows of weights in a task: unpacked, they stay in the second cache.
+/// Rows of weights per task: unpacked, they stay in the L2 cache.
 const ROWS: usize = 16;
-/// The rows of weights that are multiplied side by side.
+/// Rows of weights multiplied together.
 const R: usize = 4;
-/// The registers that hold a quad of each row of activations.
+/// Registers that hold a quad of each row of activations.
 const N: usize = 2;
-/// The rows of activations that are multiplied side by side: half a tile.
+/// Rows of activations multiplied together: half a tile.
 const HALF: usize = 4 * N;
 
 /// The sums of R rows of weights and HALF rows of activations, in each lane.
 type Lanes = [[[float32x4_t; N]; R]; LANES];
 
-/// As [`super::matmul`], of a product that has rows.
+/// As [`super::matmul`], for a product with at least one row.
 pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
     let x_rows = product.x_rows(x);
     x.make_tiles(cpu, product.row_ids, x_rows, false);
@@ -57,8 +56,8 @@ pub(super) fn multiply(cpu: &Cpu, product: &Product, x: &mut Activations) {
         let rows = task * ROWS..((task + 1) * ROWS).min(product.out);
         let bytes = &product.w.bytes[rows.start * row_bytes..rows.end * row_bytes];
         let task = Task { product, bytes, row_bytes, chunks, tiles, x_rows, rows };
-        // SAFETY: the kernel is one of `isa`, whose value proves that the CPU has it.
-        // Tasks have different rows of weights.
+        // SAFETY: the kernel belongs to `isa`, whose value proves that the CPU supports it.
+        // Tasks have disjoint rows of weights.
         unsafe {
             match product.rule.kernel {
                 Kernel::GemmDotProd => task.multiply_dotprod(format),
@@ -74,12 +73,12 @@ struct Task<'a> {
     /// The rows of weights.
     bytes: &'a [u8],
     row_bytes: usize,
-    /// The chunks of a row.
+    /// Chunks per row.
     chunks: usize,
     tiles: &'a Tiles,
-    /// The number of rows of activations.
+    /// Number of rows of activations.
     x_rows: usize,
-    /// Which rows of weights.
+    /// The range of rows of weights.
     rows: Range<usize>,
 }
 
@@ -108,7 +107,7 @@ impl Task<'_> {
     #[inline(always)]
     unsafe fn multiply_by<C: MultiplyTile>(&self) {
         C::scratch().with_borrow_mut(|unpacked| {
-            // The last chunks of all rows are equally long, so what follows them stays zero.
+            // The last chunks of all rows have equal lengths, so the padding stays zero.
             let mut padded = [0; MAX_BYTES];
             unpacked.clear();
             for row in self.bytes.chunks_exact(self.row_bytes) {
@@ -120,7 +119,7 @@ impl Task<'_> {
                 for first in (0..self.rows.len()).step_by(R) {
                     let mut lanes = [[[vdupq_n_f32(0.0); N]; R]; LANES];
                     for chunk in 0..self.chunks {
-                        // In place of a row that isn't there the last one is used once more.
+                        // In place of a missing row the last one is repeated.
                         let w = |r: usize| &unpacked[(first + r).min(last) * self.chunks + chunk];
                         let w = [w(0), w(1), w(2), w(3)];
                         C::add(w, self.tiles, (chunk, self.chunks), at, &mut lanes);
@@ -131,7 +130,7 @@ impl Task<'_> {
         });
     }
 
-    /// Adds up the lanes, and puts the numbers where they belong.
+    /// Sums the lanes, and writes the results to their destination.
     ///
     /// # Safety
     /// As [`Task::multiply`].
@@ -154,19 +153,19 @@ impl Task<'_> {
     }
 }
 
-/// A tile of activations, and which of its rows the half begins with.
+/// A tile of activations, and the first row of its half.
 #[derive(Clone, Copy)]
 struct At {
     tile: usize,
     from: usize,
 }
 
-/// What multiplies unpacked rows of weights with halves of tiles.
+/// Multiplies unpacked rows of weights with halves of tiles.
 trait MultiplyTile: Codec<Chunk: 'static> {
-    /// Where a thread unpacks to.
+    /// The thread's buffer for unpacked chunks.
     fn scratch() -> &'static LocalKey<RefCell<Vec<Self::Chunk>>>;
 
-    /// Adds the products of a chunk of so many.
+    /// Adds the products of one chunk, given by index and count.
     ///
     /// # Safety
     /// The CPU has the features of the codec.
@@ -178,7 +177,7 @@ thread_local! {
     static SUPER_BLOCKS: RefCell<Vec<UnpackedSuperBlock>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Sums that are yet to be scaled.
+/// Unscaled sums.
 type Sums<D> = [[<D as Dot>::Sums; N]; R];
 
 /// Adds the products of sixteen quants of the rows of weights with four quads of activations.
@@ -290,7 +289,7 @@ impl<F: SimdSuperBlock, D: Dot> MultiplyTile for SuperBlocks<F, D> {
     }
 }
 
-/// The products of every `step`th minimum with sums of activations, which lie in pairs, of four
+/// The products of every `step`th minimum with sums of activations, which are in pairs, for four
 /// rows from `from` on.
 ///
 /// # Safety

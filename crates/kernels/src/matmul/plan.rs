@@ -1,11 +1,11 @@
-//! Which kernel multiplies: the one place that decides.
+//! Chooses the kernel of a product, in this place only.
 //!
-//! [`RULES`] is a table, of which the first line that fits counts.
-//! All else follows from it: how activations are laid out, how a product is shared out in tasks,
-//! and what runs.
+//! [`RULES`] is a table whose first matching line applies.
+//! Everything else follows from it: the layout of activations, the division of a product into
+//! tasks, and the code that runs.
 //! `alara debug kernels` prints it.
-//! A new kernel is a variant of [`Kernel`], its lines in [`RULES`], and an arm where kernels of its
-//! kind are called (`small_batch::multiply` or `gemm`).
+//! To add a kernel, add a variant of [`Kernel`], its lines in [`RULES`], and an arm where kernels
+//! of its kind are called (`small_batch::multiply` or `gemm`).
 
 use std::ops::RangeInclusive;
 
@@ -17,37 +17,37 @@ use crate::{Format, Isa};
 /// GEMV is a small batch of one row of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Any format, any batch: a chunk of a row of weights is unpacked, then multiplied with every
+    /// Any format, any batch: unpacks a chunk of a row of weights, then multiplies it with every
     /// row of activations.
     /// Plain Rust.
     DotScalar,
-    /// The same by AVX2.
+    /// [`Kernel::DotScalar`] with AVX2.
     DotAvx2,
     /// GEMV and small batches: four rows of weights share registers, on the fly.
     QuadsAvx2,
-    /// The same by AVX-512.
+    /// [`Kernel::QuadsAvx2`] with AVX-512.
     QuadsAvx512,
-    /// Small batches: eight rows of weights are transposed, so that each has a lane.
+    /// Small batches: transposes eight rows of weights, so that each has a lane.
     InterleavedAvx2,
-    /// The same of sixteen rows, by AVX-512.
+    /// [`Kernel::InterleavedAvx2`] for sixteen rows, with AVX-512.
     InterleavedAvx512,
-    /// GEMM: 32 rows of weights are packed into a panel and multiplied with tiles of sixteen rows
-    /// of activations.
+    /// GEMM: packs 32 rows of weights into a panel and multiplies it with tiles of sixteen rows of
+    /// activations.
     GemmAvx2,
-    /// The same by AVX-VNNI.
+    /// [`Kernel::GemmAvx2`] with AVX-VNNI.
     GemmAvxVnni,
-    /// The same by AVX-512.
+    /// [`Kernel::GemmAvx2`] with AVX-512.
     GemmAvx512,
-    /// The same by AMX.
+    /// [`Kernel::GemmAvx2`] with AMX.
     GemmAmx,
-    /// As [`Kernel::DotScalar`], by NEON.
+    /// [`Kernel::DotScalar`] with NEON.
     DotNeon,
-    /// The same with FEAT_DotProd.
+    /// [`Kernel::DotNeon`] with FEAT_DotProd.
     DotDotProd,
-    /// GEMM: sixteen rows of weights are unpacked and multiplied, four at a time, with halves of
-    /// such tiles, by NEON.
+    /// GEMM: unpacks sixteen rows of weights and multiplies them, four at a time, with halves of
+    /// such tiles, with NEON.
     GemmNeon,
-    /// The same with FEAT_DotProd.
+    /// [`Kernel::GemmNeon`] with FEAT_DotProd.
     GemmDotProd,
 }
 
@@ -57,7 +57,7 @@ impl Kernel {
         self.described().0
     }
 
-    /// The file, in `crates/kernels/src/matmul`.
+    /// The source file, in `crates/kernels/src/matmul`.
     pub fn file(self) -> &'static str {
         self.described().1
     }
@@ -92,23 +92,24 @@ impl Kernel {
 pub(crate) struct Rule {
     isas: &'static [Level],
     formats: &'static [&'static [Format]],
-    /// Rows of activations.
+    /// The numbers of rows of activations for which it applies.
     rows: RangeInclusive<usize>,
-    /// Rows of weights are a multiple of this.
+    /// The number of rows of weights must be a multiple of this.
     multiple: usize,
-    /// What multiplies.
+    /// The kernel that multiplies.
     pub kernel: Kernel,
-    /// GEMM only: what multiplies a remainder of up to [`MAX_TAIL`] rows of activations, while
+    /// GEMM only: the kernel for a remainder of up to [`MAX_TAIL`] rows of activations, while
     /// weights are in the cache.
     tail: Option<Kernel>,
 }
 
-/// The most rows of activations that a [`Rule`]'s tail multiplies: more are worth a tile.
+/// The most rows of activations for a [`Rule`]'s tail: with more, a tile is worthwhile.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // No kernel elsewhere has a tail.
 pub(crate) const MAX_TAIL: usize = 8;
 
 impl Rule {
-    /// How many of so many rows of activations `kernel` multiplies, and what multiplies the others.
+    /// How many out of `rows` rows of activations `kernel` multiplies, and the kernel for the
+    /// others.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // As above.
     pub(crate) fn split(&self, rows: usize) -> (usize, Option<Kernel>) {
         let rest = rows % TILE_ROWS;
@@ -119,10 +120,10 @@ impl Rule {
     }
 }
 
-/// Formats of blocks of 32.
+/// Formats with blocks of 32.
 const BLOCKS: &[Format] =
     &[Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::MXFP4, Format::IQ4_NL];
-/// Formats of super-blocks of 256.
+/// Formats with super-blocks of 256.
 const SUPER_BLOCKS: &[Format] = &[
     Format::Q2_K,
     Format::Q3_K,
@@ -140,11 +141,11 @@ const SUPER_BLOCKS: &[Format] = &[
     Format::TQ1_0,
     Format::TQ2_0,
 ];
-/// What a GEMM packs.
+/// Formats that a GEMM packs.
 const PACKED: &[&[Format]] = &[BLOCKS, SUPER_BLOCKS];
 const ALL: &[&[Format]] = &[&Format::ALL];
 
-/// No limit of rows.
+/// No limit on rows.
 const MANY: usize = usize::MAX;
 
 const fn rule(
@@ -158,14 +159,14 @@ const fn rule(
     Rule { isas, formats, rows, multiple, kernel, tail }
 }
 
-/// What every CPU can do, at the end of each table.
+/// The rule for every CPU, at the end of each table.
 pub(crate) const SCALAR: Rule = rule(&[Level::Scalar], ALL, 0..=MANY, 1, Kernel::DotScalar, None);
 
-/// The table: the first rule that fits counts.
+/// The table: the first matching rule applies.
 ///
-/// A GEMM packs weights once for all rows of activations, which pays from 9 to 21 rows on.
-/// Where rows of weights are transposed, they are read in an order that single rows of activations
-/// don't make up for.
+/// A GEMM packs weights once for all rows of activations, which pays off from 9 to 21 rows on.
+/// Transposing kernels read rows of weights in an order that doesn't pay off for single rows of
+/// activations.
 /// All limits are measured.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
@@ -175,7 +176,7 @@ static RULES: &[Rule] = &{
     use Level::{Amx, Avx2, Avx512, AvxVnni};
     [
         //   instruction sets      formats                       rows of x  rows of w: a multiple of
-        // These are multiplied as words in place of bytes, so that packing pays later.
+        // These are multiplied as words instead of bytes, so that packing pays off later.
         rule(&[Avx2],              &[&[Q8_0, IQ4_NL]],             0..=20,   8, InterleavedAvx2,   None),
         rule(&[Avx2],              &[&[Q8_0, IQ4_NL]],             0..=20,   1, DotAvx2,           None),
         rule(&[Avx2, AvxVnni],     &[BLOCKS],                      0..=12,   8, InterleavedAvx2,   None),
@@ -189,8 +190,7 @@ static RULES: &[Rule] = &{
         rule(&[Avx512, Amx],       &[&[Q8_0, Q4_K, Q5_K, Q6_K]],   0..=12,   1, QuadsAvx512,       None),
         rule(&[Avx512, Amx],       &[BLOCKS],                      0..=8,    1, QuadsAvx512,       None),
         rule(&[Avx512],            &[&[Q8_0, Q4_K, Q5_K, Q6_K]],  13..=MANY, 16, GemmAvx512, Some(InterleavedAvx512)),
-        // For a single tile of activations, filling AMX' registers takes longer than what they
-        // save.
+        // For a single tile of activations, filling AMX's registers takes longer than they save.
         rule(&[Amx],               PACKED,                        17..=MANY, 1, GemmAmx,           None),
         rule(&[Avx512, Amx],       PACKED,                         9..=MANY, 1, GemmAvx512,        None),
 
@@ -198,10 +198,10 @@ static RULES: &[Rule] = &{
         SCALAR,
     ]
 };
-/// The table: the first rule that fits counts.
+/// The table: the first matching rule applies.
 ///
-/// A GEMM's limit is by counts of instructions, not measured: of eight rows of activations that
-/// half a tile has, six are worth it.
+/// A GEMM's limit is derived from instruction counts, not measured: using six of the eight rows of
+/// activations in half a tile is worthwhile.
 #[cfg(target_arch = "aarch64")]
 #[rustfmt::skip]
 static RULES: &[Rule] = &{
@@ -219,10 +219,10 @@ static RULES: &[Rule] = &{
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 static RULES: &[Rule] = &[SCALAR];
 
-/// What multiplies `weight_rows` rows of weights with `rows` rows of activations.
+/// The rule for `weight_rows` rows of weights and `rows` rows of activations.
 ///
 /// # Panics
-/// If there is no rule, which the tests rule out.
+/// If no rule matches, which the tests exclude.
 pub(crate) fn choose(isa: Level, format: Format, rows: usize, weight_rows: usize) -> &'static Rule {
     let fits = |rule: &&Rule| {
         rule.isas.contains(&isa)
@@ -236,30 +236,30 @@ pub(crate) fn choose(isa: Level, format: Format, rows: usize, weight_rows: usize
     }
 }
 
-/// What multiplies a format by an instruction set, for some numbers of rows of activations.
+/// The kernels for a format and an instruction set, for a range of numbers of rows of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanEntry {
     /// [`Isa::name`].
     pub isa: &'static str,
     /// The format of the weights.
     pub format: Format,
-    /// The fewest rows of activations.
+    /// Fewest rows of activations.
     pub from: usize,
-    /// The most; `None` if there is no limit.
+    /// Most rows of activations; `None` if unlimited.
     pub to: Option<usize>,
-    /// What multiplies.
+    /// The kernel that multiplies.
     pub kernel: Kernel,
-    /// Of a GEMM, what multiplies a remainder of one to eight rows of activations.
+    /// For a GEMM, the kernel for a remainder of one to eight rows of activations.
     pub tail: Option<Kernel>,
-    /// Holds where the rows of weights are a multiple of this.
+    /// The entry applies if the number of rows of weights is a multiple of this.
     pub multiple: usize,
-    /// What multiplies elsewhere.
+    /// The kernel otherwise.
     pub otherwise: Kernel,
 }
 
-/// What [`matmul`](crate::matmul()) chooses for every format, by one instruction set or (`None`) by
-/// all that this build has kernels for.
-/// Ranges of rows of activations come in order, without a gap.
+/// The choice of [`matmul`](crate::matmul()) for every format, with one instruction set or (`None`)
+/// all with kernels in this build.
+/// Ranges of rows of activations are in order and contiguous.
 pub fn kernel_plan(isa: Option<Isa>) -> Vec<PlanEntry> {
     // Beyond the limits of all rules.
     const LAST: usize = 64;

@@ -1,4 +1,4 @@
-//! GEMV and small batches: weights are used as they lie, by every row of activations at hand.
+//! GEMV and small batches: weights are used in place, for every row of activations.
 //!
 //! | kind | file | rows of weights at once | for |
 //! |---|---|---|---|
@@ -25,44 +25,44 @@ use crate::activations::Layout;
 use crate::quant::with_codec;
 use crate::thread_pool::Disjoint;
 
-/// What a task works with.
+/// The operands of a task.
 #[derive(Clone, Copy)]
 pub(super) struct SmallBatch<'a> {
     pub w: &'a [u8],
     pub row_bytes: usize,
-    /// Rows of weights in `w`.
+    /// Number of rows of weights in `w`.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Kernels elsewhere go row by row.
     pub weight_rows: usize,
     pub x: &'a Activations,
-    /// The rows of activations that the product has; `None` = all.
+    /// The rows of activations in the product; `None` = all.
     pub row_ids: Option<&'a [u32]>,
-    /// Rows of activations of the product that come before the task's.
+    /// Number of the product's rows of activations before this task's.
     pub before: usize,
-    /// The task's.
+    /// Number of this task's rows.
     pub rows: usize,
     pub y: &'a Disjoint<'a, f32>,
-    /// Where in a row of `y` the first number goes.
+    /// The column of `y` for the first result.
     pub column: usize,
-    /// The numbers from a row of `y` to the next.
+    /// The distance between rows of `y`, in numbers.
     pub stride: usize,
 }
 
 impl SmallBatch<'_> {
-    /// Which row of activations the task's row `i` is.
+    /// The row of activations for the task's row `i`.
     #[inline(always)]
     pub fn row(&self, i: usize) -> usize {
         let at = self.before + i;
         self.row_ids.map_or(at, |rows| rows[at] as usize)
     }
 
-    /// Where in `y` the product of the task's row `i` of activations and a row of weights goes.
+    /// The index in `y` for the task's row `i` of activations and a row of weights.
     #[inline(always)]
     pub fn at(&self, i: usize, weight_row: usize) -> usize {
         (self.before + i) * self.stride + self.column + weight_row
     }
 }
 
-/// How a kernel of small batches wants activations.
+/// The layout of activations for a kernel of small batches.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn layout(kernel: Kernel, format: Format) -> Layout {
     match kernel {
@@ -78,9 +78,9 @@ pub(super) fn layout(kernel: Kernel, format: Format) -> Layout {
 ///
 /// # Safety
 /// The CPU has the kernel's instruction set, and no other task has these rows of weights.
-/// They are whole groups of the kernel's, but for the last ones of all.
+/// They are whole groups of the kernel, except for the last rows.
 pub(super) unsafe fn multiply(kernel: Kernel, p: SmallBatch, format: Format, rows: Range<usize>) {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe {
         match kernel {
             Kernel::DotScalar => with_codec!(format, scalar, C => dot::multiply::<C>(p, rows)),

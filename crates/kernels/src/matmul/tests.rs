@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Isa, ThreadPool, dequantize};
 
-/// The places of a block's numbers of half precision: its scale, and what minima are scaled by.
+/// The positions of a block's half-precision numbers: its scale, and the scale of minima.
 fn halves(format: Format) -> &'static [usize] {
     match format {
         Format::Q4_0 | Format::Q5_0 | Format::Q8_0 | Format::IQ4_NL | Format::IQ4_XS | Format::F16 => &[0],
@@ -19,14 +19,14 @@ fn halves(format: Format) -> &'static [usize] {
     }
 }
 
-/// WeightMatrix of random blocks whose scales are finite.
-/// `extreme` makes all quants the largest or smallest.
+/// Rows of random blocks with finite scales.
+/// With `extreme` all quants are the largest or smallest.
 fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = vec![0; rows * format.row_bytes(width).unwrap()];
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
         block.fill_with(|| extreme.unwrap_or_else(|| random.next() as u8));
-        // A half of 0x14.. to 0x2f.. is 2^-10 to 2^-4.
+        // Halves from 0x14.. to 0x2f.. are 2^-10 to 2^-4.
         for &at in halves(format) {
             block[at + 1] = ((0x14 + random.next() % 0x1c) | ((random.next() % 2) << 7)) as u8;
         }
@@ -37,7 +37,7 @@ fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed:
             Format::MXFP4 => {
                 block[0] = [0, 1, 2, 120, 121, 122, 123, 124, 125, 126][random.next() as usize % 10];
             }
-            // The upper bits of the scale of scales.
+            // The upper bits of the super-block scale.
             Format::IQ1_M => block[55] = block[55] & 15 | ((2 + random.next() % 2 * 8) << 4) as u8,
             _ => {}
         }
@@ -57,7 +57,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
     }
 
-    /// Around zero, of very different sizes.
+    /// A number around zero, of very different magnitudes.
     fn float(&mut self) -> f32 {
         let mantissa = self.next() as f32 / (1u64 << 31) as f32 - 1.0;
         mantissa * ((self.next() % 9) as f32 - 6.0).exp2()
@@ -90,7 +90,7 @@ struct Case {
 impl Case {
     fn x(&self) -> Vec<f32> {
         let mut random = Random(self.seed ^ 0xabcd);
-        // All the same magnitude: all quants are 127 or -127.
+        // With equal magnitudes all quants are 127 or -127.
         let loud = |random: &mut Random| if random.next().is_multiple_of(8) { 3.0 } else { -3.0 };
         (0..self.tokens * self.width)
             .map(|_| if self.loud { loud(&mut random) } else { random.float() })
@@ -102,7 +102,8 @@ fn cases() -> impl Strategy<Value = Case> {
     let format = proptest::sample::select(Format::ALL.to_vec());
     let extreme =
         prop_oneof![4 => Just(None), 1 => Just(Some(0x00)), 1 => Just(Some(0xff)), 1 => Just(Some(0x80))];
-    // Whole groups of rows and few tokens often, also after a block: they go their own way.
+    // Often whole groups of rows and few tokens, also after a block, since these have special
+    // paths.
     let rows = prop_oneof![1..70usize, (1..5usize).prop_map(|groups| 16 * groups)];
     let shape = (rows, 1..40usize, prop_oneof![1..50usize, 2..14usize, 17..25usize]);
     (format, shape, extreme, any::<bool>(), any::<u64>()).prop_map(
@@ -120,8 +121,8 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A row's result has the same bits whatever the instruction set, the threads and the rows that
-    /// share the call.
+    /// A row's result is bitwise independent of the instruction set, the threads and the other rows
+    /// in the call.
     #[test]
     fn rows_do_not_depend_on_company(case in cases(), threads in 1..4usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
@@ -135,8 +136,8 @@ proptest! {
         }
     }
 
-    /// Products are those of the numbers that weights and activations stand for, up to the rounding
-    /// of f32 sums.
+    /// Products match those of the numbers that weights and activations represent, up to the
+    /// rounding of f32 sums.
     #[test]
     fn products_are_right(case in cases()) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
@@ -148,7 +149,7 @@ proptest! {
         matmul(&cpu, &mut x, &mut [Product::new(w, &mut y)]);
         let mut numbers = vec![0.0; case.rows * case.width];
         dequantize(case.format, &bytes, &mut numbers);
-        // What a number is the difference of may be larger than the number.
+        // The terms of a difference may be larger than the result.
         let mut without_minima = bytes.clone();
         if let [_, at] = *halves(case.format) {
             without_minima.chunks_exact_mut(case.format.block_bytes()).for_each(|block| block[at..at + 2].fill(0));
@@ -167,7 +168,8 @@ proptest! {
         }
     }
 
-    /// Products of a call give what each gives alone, also of some rows, in any order, or of none.
+    /// Each product in a call gives the same result as alone, also with selected rows, in any
+    /// order, or none.
     #[test]
     fn products_do_not_depend_on_company(case in cases(), threads in 1..3usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
@@ -179,7 +181,7 @@ proptest! {
             let all = product(&cpu, w, &case.x());
             let mut x = Activations::default();
             x.prepare(&cpu, case.format, &case.x(), case.width);
-            // Every third row twice, from the last one down.
+            // Every third row twice, in reverse.
             let rows: Vec<u32> = (0..case.tokens as u32).step_by(3).rev().flat_map(|row| [row, row]).collect();
             let (mut whole, mut some) = (vec![7.0; all.len()], vec![7.0; rows.len() * case.rows]);
             let mut half = vec![7.0; case.tokens * fewer.rows()];

@@ -1,8 +1,8 @@
 //! Registers of 32-bit lanes: a lane is a row of activations (GEMM) or of weights
 //! (row-interleaved).
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::asm;
@@ -10,16 +10,16 @@ use std::arch::x86_64::*;
 
 use crate::wide::operations;
 
-/// What products are made of.
+/// The operations that products consist of.
 ///
 /// # Safety
-/// The functions may only be called where the instruction set is available, and pointers are to
+/// The functions may only be called where the instruction set is available, and with pointers to
 /// whole registers.
 pub(crate) trait Vector {
-    /// The lanes of a register.
+    /// Lanes per register.
     const WIDTH: usize;
-    /// Whether sums of products start with the zero point correction: partial sums have room for
-    /// it, and so have registers.
+    /// Whether sums of products start with the zero point correction: partial sums and registers
+    /// have room for it.
     const STARTS_CORRECTED: bool;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
@@ -31,27 +31,27 @@ pub(crate) trait Vector {
     unsafe fn spread(word: i32) -> Self::I;
     unsafe fn add(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn sub(a: Self::I, b: Self::I) -> Self::I;
-    /// `sum` plus the two products of words of each lane.
+    /// `sum` plus the two products of words in each lane.
     unsafe fn add_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
-    /// `partial` plus the four products of each lane, of quants without a sign (or with one, if
+    /// `partial` plus the four products in each lane, of unsigned quants (signed ones if
     /// SIGNED) and activations.
-    /// Of AVX2 vpmaddubsw adds two products and saturates at words, vpdpbusd adds four to 32 bits.
+    /// AVX2's vpmaddubsw adds two products and saturates at words; vpdpbusd adds four to 32 bits.
     unsafe fn add_quads<const SIGNED: bool>(partial: Self::I, w: Self::I, x: Self::I) -> Self::I;
-    /// How an integer scale is stored for [`Vector::scaled`].
+    /// The stored form of an integer scale for [`Vector::scaled`].
     #[inline(always)]
     fn scale_word(scale: i16) -> i32 {
         i32::from(scale)
     }
-    /// The sums that `partial` stands for, multiplied by a scale.
+    /// The sums in `partial`, multiplied by a scale.
     unsafe fn scaled(partial: Self::I, scale: Self::I) -> Self::I;
-    /// The sums that `partial` stands for.
+    /// The sums in `partial`.
     unsafe fn whole(partial: Self::I) -> Self::I;
 
     unsafe fn float(x: Self::I) -> Self::F;
     unsafe fn zero_floats() -> Self::F;
     unsafe fn load_floats(at: *const f32) -> Self::F;
-    /// What is there, or zeros.
+    /// Loads a register, or zeros.
     #[inline(always)]
     unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F {
         if fresh { Self::zero_floats() } else { Self::load_floats(at) }
@@ -64,7 +64,7 @@ pub(crate) trait Vector {
     unsafe fn mul_add(a: Self::F, b: Self::F, sum: Self::F) -> Self::F;
 }
 
-/// What AVX2 and AVX-VNNI share.
+/// The common operations of AVX2 and AVX-VNNI.
 macro_rules! common_256 {
     () => {
         const WIDTH: usize = 8;
@@ -89,7 +89,7 @@ macro_rules! common_256 {
     };
 }
 
-/// AVX2: partial sums are words, of as many products as words hold.
+/// AVX2: partial sums are words, with as many products as words can hold.
 pub(crate) struct Avx2;
 
 impl Vector for Avx2 {
@@ -104,7 +104,7 @@ impl Vector for Avx2 {
     #[inline(always)]
     unsafe fn add_quads<const SIGNED: bool>(partial: __m256i, w: __m256i, x: __m256i) -> __m256i {
         let products = if SIGNED {
-            // |w| * (x with w's sign).
+            // |w| * (x with the sign of w).
             _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
         } else {
             _mm256_maddubs_epi16(w, x)
@@ -124,8 +124,8 @@ impl Vector for Avx2 {
 }
 
 /// One instruction.
-/// The intrinsic for it becomes two, which would shorten a chain of sums; here many chains go side
-/// by side.
+/// The intrinsic compiles to two, which shortens a chain of sums; but here many chains are
+/// interleaved.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
@@ -134,7 +134,7 @@ unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     sum
 }
 
-/// AVX-VNNI: sums of bytes' products are whole.
+/// AVX-VNNI: sums of bytes' products have 32 bits.
 pub(crate) struct AvxVnni;
 
 impl Vector for AvxVnni {

@@ -1,4 +1,4 @@
-//! Formats of which a nibble is a place in a table of sixteen numbers.
+//! Formats in which a nibble is an index into a table of sixteen numbers.
 #![allow(non_camel_case_types)] // ggml's names.
 
 use super::Block;
@@ -8,9 +8,9 @@ use crate::Format;
 
 /// 4-bit floats with a power of two: OCP's Microscaling formats, section 5.
 pub(crate) struct MXFP4;
-/// A table with a scale a block.
+/// A table with one scale per block.
 pub(crate) struct IQ4_NL;
-/// The same table with 6-bit scales of 32.
+/// IQ4_NL's table with 6-bit scales of 32 quants.
 pub(crate) struct IQ4_XS;
 
 /// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they
@@ -21,7 +21,7 @@ pub(crate) const UNEVEN: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// 2^(exponent - 128): an E8M0 scale, halved because [`E2M1`] is doubled.
-/// 0 and 1 are subnormal; 255 counts on.
+/// 0 and 1 are subnormal; 255 is treated as a regular exponent.
 #[inline(always)]
 pub(crate) fn e8m0_half(exponent: u8) -> f32 {
     f32::from_bits(match exponent {
@@ -58,7 +58,7 @@ impl SuperBlock for IQ4_XS {
     const FORMAT: Format = Format::IQ4_XS;
     const SCALE_AT: usize = 0;
 
-    /// Upper two bits of all eight first, then the lower four; minus 32.
+    /// First the upper two bits of all eight, then the lower four; minus 32.
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
         let upper = u16::from_le_bytes([block[2], block[3]]);

@@ -1,4 +1,4 @@
-//! Weights that are floats: widened exactly.
+//! Float weights, widened exactly.
 
 use super::Float;
 

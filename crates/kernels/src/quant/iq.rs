@@ -1,30 +1,30 @@
-//! ggml's IQ formats: super-blocks of patterns out of a codebook ([`grids`]), with signs beside
-//! them, or (IQ1) moved up or down by an eighth.
-//! A scale is an odd number.
+//! ggml's IQ formats: super-blocks of patterns from a codebook ([`grids`]), with separate signs, or
+//! (IQ1) shifted up or down by an eighth.
+//! Scales are odd numbers.
 #![allow(non_camel_case_types)] // ggml's names.
 
 use super::{SuperBlock, grids, half_at};
 use crate::Format;
 
-/// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for
-/// their number is even.
+/// Patterns of eight out of 256; four bits of scale per 32, and seven signs per eight, since their
+/// number is even.
 pub(crate) struct IQ2_XXS;
-/// Out of 512; scales of sixteen, signs as those.
+/// Patterns of eight out of 512; scales of sixteen, signs as in IQ2_XXS.
 pub(crate) struct IQ2_XS;
-/// Out of 1024; scales of sixteen, all signs.
+/// Patterns of eight out of 1024; scales of sixteen, all signs stored.
 pub(crate) struct IQ2_S;
-/// Patterns of four out of 256; scales of 32, signs as IQ2_XXS.
+/// Patterns of four out of 256; scales of 32, signs as in IQ2_XXS.
 pub(crate) struct IQ3_XXS;
-/// Out of 512; scales of 32, all signs.
+/// Patterns of four out of 512; scales of 32, all signs stored.
 pub(crate) struct IQ3_S;
-/// Patterns of eight out of 2048, each number -1, 0 or 1.
-/// Three bits of scale and a direction for 32.
+/// Patterns of eight out of 2048, with numbers -1, 0 or 1.
+/// Three bits of scale and a direction per 32.
 pub(crate) struct IQ1_S;
-/// The same with a scale for sixteen and a direction for eight; the super-block's scale lies in the
+/// IQ1_S with a scale per sixteen and a direction per eight; the super-block's scale is in the
 /// upper bits of the others.
 pub(crate) struct IQ1_M;
 
-/// The little-endian words of some bytes.
+/// Bytes as little-endian words.
 #[inline(always)]
 pub(crate) fn word(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
@@ -35,13 +35,13 @@ pub(crate) fn short(block: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// Nibble `i` of some bytes, the lower ones first.
+/// Nibble `i` of the bytes, lower nibbles first.
 #[inline(always)]
 pub(crate) fn nibble(bytes: &[u8], i: usize) -> u8 {
     bytes[i / 2] >> (4 * (i % 2)) & 15
 }
 
-/// Scales of sixteen each, in nibbles.
+/// Scales of sixteen quants each, in nibbles.
 #[inline(always)]
 fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
     let mut scales = [0; 16];
@@ -51,7 +51,7 @@ fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
     scales
 }
 
-/// Scales of 32 each.
+/// Scales of 32 quants each.
 #[inline(always)]
 fn odd_sub_blocks(scale: impl Fn(usize) -> u8) -> [i8; 16] {
     let mut scales = [0; 16];
@@ -61,14 +61,14 @@ fn odd_sub_blocks(scale: impl Fn(usize) -> u8) -> [i8; 16] {
     scales
 }
 
-/// Seven signs, and an eighth by which their number is even.
+/// Seven signs, and an eighth that makes their number even.
 #[inline(always)]
 fn even(signs: u32) -> u8 {
     let seven = (signs & 127) as u8;
     seven | (seven.count_ones() as u8 & 1) << 7
 }
 
-/// Patterns with their signs, a bit each: set means below zero.
+/// Patterns with signs as bits: a set bit means negative.
 #[inline(always)]
 fn signed<const N: usize>(patterns: impl Fn(usize) -> [u8; N], signs: impl Fn(usize) -> u8) -> [i8; 256] {
     let mut quants = [0; 256];
@@ -91,7 +91,7 @@ impl SuperBlock for IQ2_XXS {
         (odd_sub_blocks(|sub_block| block[2 + 8 * sub_block + 7] >> 4), [0; 16])
     }
 
-    /// Of each sub-block, four numbers of patterns in a byte each, then four times seven signs.
+    /// For each sub-block, four pattern numbers of one byte each, then four times seven signs.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         signed(
@@ -167,7 +167,7 @@ impl SuperBlock for IQ3_S {
         (odd_sub_blocks(|sub_block| nibble(&block[106..110], sub_block)), [0; 16])
     }
 
-    /// Eight bits of each pattern, then the ninth ones, then all signs.
+    /// Eight bits of each pattern, then the ninth bits, then all signs.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         let ninth = |i: usize| usize::from(block[66 + i / 8] >> (i % 8) & 1) << 8;
@@ -175,7 +175,7 @@ impl SuperBlock for IQ3_S {
     }
 }
 
-/// Eight times patterns of -1, 0 and 1, with one taken off where `down`, else added.
+/// Patterns of -1, 0 and 1, multiplied by eight, with one subtracted if `down`, otherwise added.
 #[inline(always)]
 fn moved(patterns: impl Fn(usize) -> usize, down: impl Fn(usize) -> bool) -> [i8; 256] {
     let mut quants = [0; 256];
@@ -211,7 +211,7 @@ impl SuperBlock for IQ1_S {
 
 impl SuperBlock for IQ1_M {
     const FORMAT: Format = Format::IQ1_M;
-    /// Of the four words that hold it.
+    /// The offset of the four words that contain it.
     const SCALE_AT: usize = 48;
 
     #[inline(always)]
@@ -227,7 +227,7 @@ impl SuperBlock for IQ1_M {
         (std::array::from_fn(scale), [0; 16])
     }
 
-    /// Eight bits of each pattern; then for each its upper three and the direction.
+    /// Eight bits of each pattern; then for each pattern its upper three bits and the direction.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| nibble(&block[32..48], i);

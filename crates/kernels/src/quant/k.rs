@@ -15,7 +15,7 @@ pub(crate) struct Q5_K;
 /// 6-bit quants minus 32; 8-bit scales of 16.
 pub(crate) struct Q6_K;
 
-/// 2-bit fields: of each 32 bytes the lowest fields are quants 0..32, the next 32..64, and so on.
+/// 2-bit fields: in each 32 bytes the lowest fields are quants 0..32, the next 32..64, and so on.
 #[inline(always)]
 pub(super) fn two_bits(bytes: &[u8]) -> [u8; 256] {
     let mut quants = [0; 256];
@@ -25,7 +25,7 @@ pub(super) fn two_bits(bytes: &[u8]) -> [u8; 256] {
     quants
 }
 
-/// Of each 32 bytes the lower nibbles are quants 0..32, the upper ones 32..64.
+/// In each 32 bytes the lower nibbles are quants 0..32, the upper ones 32..64.
 #[inline(always)]
 fn four_bits(bytes: &[u8]) -> [u8; 256] {
     let mut quants = [0; 256];
@@ -41,10 +41,11 @@ fn bit(bytes: &[u8], i: usize) -> u8 {
     bytes[i % 32] >> (i / 32) & 1
 }
 
-/// Q4_K's and Q5_K's twelve bytes: eight 6-bit scales and eight 6-bit minima, each of two sixteens.
+/// Q4_K's and Q5_K's twelve bytes: eight 6-bit scales and eight 6-bit minima, each for two
+/// sixteens.
 /// The first four of each are the lower six bits of bytes 0..4 and 4..8.
 /// The last four have their lower bits in the nibbles of bytes 8..12.
-/// Their upper bits are above the first four.
+/// Their upper bits are above those of the first four.
 #[inline(always)]
 pub(super) fn scales_and_minima(bytes: &[u8]) -> [[u8; 8]; 2] {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -56,7 +57,7 @@ pub(super) fn scales_and_minima(bytes: &[u8]) -> [[u8; 8]; 2] {
     [scales, minima]
 }
 
-/// Each for two sixteens.
+/// Each applies to two sixteens.
 #[inline(always)]
 fn twice([scales, minima]: [[u8; 8]; 2]) -> ([i8; 16], [u8; 16]) {
     (std::array::from_fn(|i| scales[i / 2] as i8), std::array::from_fn(|i| minima[i / 2]))
@@ -95,7 +96,7 @@ impl SuperBlock for Q3_K {
         (scales, [0; 16])
     }
 
-    /// A third bit that is set means no subtraction of 4.
+    /// A set third bit means that 4 is not subtracted.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         let low = two_bits(&block[32..96]);
@@ -145,7 +146,7 @@ impl SuperBlock for Q6_K {
         (std::array::from_fn(|i| block[192 + i] as i8), [0; 16])
     }
 
-    /// Of each 64 bytes the lower nibbles are quants 0..64, the upper ones 64..128.
+    /// In each 64 bytes the lower nibbles are quants 0..64, the upper ones 64..128.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {
         let high = two_bits(&block[128..192]);

@@ -1,5 +1,6 @@
-//! ggml's first formats: blocks of 32, the scale in half precision first.
-//! In all of 4 and 5 bits the lower nibbles are quants 0..16 and the upper ones quants 16..32.
+//! ggml's first formats: blocks of 32, which begin with the half-precision scale.
+//! In all formats of 4 and 5 bits the lower nibbles are quants 0..16 and the upper ones quants
+//! 16..32.
 #![allow(non_camel_case_types)] // ggml's names.
 
 use super::Block;
@@ -9,7 +10,7 @@ use crate::Format;
 pub(crate) struct Q4_0;
 /// Offset and 4-bit quants.
 pub(crate) struct Q4_1;
-/// 5-bit quants minus 16; the fifth bits together in 4 bytes.
+/// 5-bit quants minus 16; the fifth bits are separate, in 4 bytes.
 pub(crate) struct Q5_0;
 /// Offset and 5-bit quants.
 pub(crate) struct Q5_1;

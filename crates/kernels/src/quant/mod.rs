@@ -1,15 +1,15 @@
-//! What the bytes of each weight format mean, and their dot products.
+//! The encodings of all weight formats, and their dot products.
 //!
-//! A row of weights is worked through in chunks of 256 quants (64 floats).
+//! A row of weights is processed in chunks of 256 quants (64 floats).
 //! A [`Codec`] unpacks a chunk once and multiplies it with any number of rows of activations.
 //! There are four families of formats.
-//! [`Float`]s are plain numbers.
+//! [`Float`]s are plain floats.
 //! [`Block`]s have 32 quants and a scale each.
 //! [`SuperBlock`]s have 256 quants and scales of scales.
 //! [`SubBlock`]s have 16 quants and a float scale each.
 //! A codec is written once for a family and an instruction set ([`scalar`], `avx2`, `neon`).
-//! What is particular to a format is how its quants and scales are packed ([`legacy`], [`k`],
-//! [`codebook`], [`iq`], [`ternary`], [`sub_blocks`], [`float`]).
+//! Each format defines only how its quants and scales are packed ([`legacy`], [`k`], [`codebook`],
+//! [`iq`], [`ternary`], [`sub_blocks`], [`float`]).
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -35,14 +35,14 @@ use crate::activations::Activations;
 use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
 
-/// How chunks of one format are unpacked and multiplied with one instruction set.
+/// Unpacks chunks of one format and multiplies them, with one instruction set.
 ///
 /// # Safety
 /// The functions may only be called where that instruction set is available.
 pub(crate) trait Codec {
-    /// Numbers in a chunk.
+    /// Numbers per chunk.
     const LEN: usize;
-    /// Bytes of a chunk.
+    /// Bytes per chunk.
     const BYTES: usize;
     /// A chunk of weights, unpacked.
     type Chunk;
@@ -50,19 +50,19 @@ pub(crate) trait Codec {
     /// Unpacks [`Codec::BYTES`] bytes.
     unsafe fn unpack(bytes: &[u8]) -> Self::Chunk;
 
-    /// Adds the products of a chunk with the same chunk of a row of activations.
+    /// Adds the products of a chunk with the corresponding chunk of a row of activations.
     unsafe fn dot(chunk: &Self::Chunk, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]);
 }
 
-/// Codecs that give numbers back.
+/// Codecs that can return the numbers.
 pub(crate) trait Dequantize: Codec {
-    /// The first numbers of a chunk, as many as `y` takes.
+    /// The first numbers of a chunk, as many as `y` holds.
     fn dequantize(chunk: &Self::Chunk, y: &mut [f32]);
 }
 
 /// A format of plain floats, multiplied with f32 activations: number i goes to lane i % 8.
 pub(crate) trait Float {
-    /// Bytes of a number.
+    /// Bytes per number.
     const BYTES: usize;
 
     /// The number in little-endian bytes.
@@ -72,12 +72,11 @@ pub(crate) trait Float {
 /// A format of blocks of 32 numbers: number i is `scale * quant[i] + offset`.
 /// Eight blocks are a chunk; their eight sums of integers go to the eight lanes.
 pub(crate) trait Block {
-    /// The format.
     const FORMAT: Format;
     /// Whether blocks have an offset.
     const OFFSET: bool = false;
 
-    /// The scale of a block: a number of half precision at its start, unless otherwise defined.
+    /// The scale of a block: a half-precision number at its start, unless otherwise defined.
     #[inline(always)]
     fn scale(block: &[u8]) -> f32 {
         half_at(block, 0)
@@ -98,23 +97,22 @@ pub(crate) trait Block {
 /// `scale * scales[i / 16] * quant[i] - minimum * minima[i / 16]`.
 /// A super-block is a chunk; its sum of integers goes to the lane of its index.
 pub(crate) trait SuperBlock {
-    /// The format.
     const FORMAT: Format;
-    /// Whether there are minima.
+    /// Whether the format has minima.
     const MINIMA: bool = false;
-    /// Where the scale of scales is, of half precision; that of minima follows.
+    /// Offset of the half-precision scale of scales; that of minima follows.
     const SCALE_AT: usize;
-    /// What it is multiplied by.
+    /// A factor of the scale of scales.
     const SCALE_FACTOR: f32 = 1.0;
 
-    /// The scale of scales, and the scale of minima.
+    /// The super-block scale of scales, and that of minima.
     #[inline(always)]
     fn scale(block: &[u8]) -> (f32, f32) {
         let minimum = if Self::MINIMA { half_at(block, Self::SCALE_AT + 2) } else { 0.0 };
         (half_at(block, Self::SCALE_AT) * Self::SCALE_FACTOR, minimum)
     }
 
-    /// The integer scales and minima (0..=63) of each sixteen quants; ones unless otherwise
+    /// The integer scales and minima (0..=63) for each sixteen quants; ones unless otherwise
     /// defined.
     #[inline(always)]
     fn scales(_block: &[u8]) -> ([i8; 16], [u8; 16]) {
@@ -126,14 +124,14 @@ pub(crate) trait SuperBlock {
     fn quants(block: &[u8]) -> [i8; 256];
 }
 
-/// A format of sub-blocks of sixteen, whose scales are floats and not integers times another:
+/// A format of sub-blocks of sixteen, whose scales are floats rather than integers times a
+/// super-block scale:
 /// number i is `scales[i / 16] * quant[i]`.
 /// 256 numbers are a chunk; the sum of integers of sub-block i goes to lane
 /// `i % 2 * 4 + i / 2 % 4`.
 pub(crate) trait SubBlock {
-    /// The format.
     const FORMAT: Format;
-    /// Bytes of a chunk.
+    /// Bytes per chunk.
     const BYTES: usize = SUPER_BLOCK / Self::FORMAT.block_len() * Self::FORMAT.block_bytes();
 
     /// The scales of a chunk.
@@ -143,10 +141,10 @@ pub(crate) trait SubBlock {
     fn quants(chunk: &[u8]) -> [i8; 256];
 }
 
-/// The numbers that `bytes` stand for.
+/// Decodes `bytes` to numbers.
 ///
 /// # Panics
-/// Unless `y` is a whole number of blocks and `bytes` are those blocks.
+/// Unless `y` has a whole number of blocks and `bytes` are those blocks.
 pub fn dequantize(format: Format, bytes: &[u8], y: &mut [f32]) {
     assert_eq!(Some(bytes.len()), format.row_bytes(y.len()), "{} numbers in {}", y.len(), format.name());
     with_codec!(format, scalar, C => dequantize_with::<C>(bytes, y));
@@ -164,7 +162,7 @@ fn dequantize_with<C: Dequantize>(bytes: &[u8], y: &mut [f32]) {
 /// Bytes of the largest chunk: eight blocks of Q8_0.
 pub(crate) const MAX_BYTES: usize = 8 * 34;
 
-/// The bytes of a whole chunk: the last one of a row, if cut short, is copied to `zeros`.
+/// The bytes of a whole chunk: a truncated last chunk of a row is copied to `zeros`.
 #[inline(always)]
 pub(crate) fn whole<'a, C: Codec>(bytes: &'a [u8], zeros: &'a mut [u8; MAX_BYTES]) -> &'a [u8] {
     if bytes.len() == C::BYTES {
@@ -180,10 +178,10 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32_const()
 }
 
-/// Evaluates an expression with a type `$F`, that of a format.
+/// Evaluates an expression with `$F` bound to a format's type.
 ///
-/// Either with one expression for each family of formats, or for some formats alone, which the
-/// caller knows to be all that come.
+/// Takes either one expression for each family of formats, or a list of formats, which the caller
+/// knows to be complete.
 macro_rules! with_format {
     ($format:expr, $F:ident => {
         float: $float:expr, block: $block:expr, super_block: $super_block:expr, sub_block: $sub_block:expr $(,)?
@@ -217,7 +215,7 @@ macro_rules! with_format {
 }
 pub(crate) use with_format;
 
-/// Evaluates an expression with type `$C`: the codec of a format for an instruction set.
+/// Evaluates an expression with `$C` bound to the codec of a format for an instruction set.
 macro_rules! with_codec {
     ($format:expr, $isa:ident, $C:ident => $body:expr) => {
         $crate::quant::with_format!($format, F => {

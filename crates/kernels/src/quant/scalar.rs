@@ -1,4 +1,4 @@
-//! The codecs in plain Rust: what every other is held against.
+//! The codecs in plain Rust: the reference for all others.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;

@@ -1,18 +1,17 @@
-//! Formats of sub-blocks of 16 whose scales are floats; or of larger ones, which count as several.
+//! Formats of sub-blocks of 16 with float scales; larger blocks count as several sub-blocks.
 
 use super::SubBlock;
 use super::codebook::E2M1;
 use super::half_at;
 use crate::Format;
 
-/// 4-bit floats as in MXFP4, with an 8-bit float for each sixteen.
+/// 4-bit floats as in MXFP4, with an 8-bit float scale per sixteen.
 pub(crate) struct NVFP4;
-/// A bit a number, -1 or 1, with a scale for 128.
+/// One bit per number, -1 or 1, with a scale per 128.
 #[allow(non_camel_case_types)]
 pub(crate) struct Q1_0;
 
-/// Half of an E4M3 float without a sign, because [`E2M1`] is doubled; what is no number counts as
-/// zero.
+/// Half of an unsigned E4M3 float, because [`E2M1`] is doubled; NaN becomes zero.
 static HALF_E4M3: [f32; 256] = {
     let mut values = [0.0; 256];
     let mut byte = 0;
@@ -36,7 +35,7 @@ impl SubBlock for NVFP4 {
         std::array::from_fn(|i| HALF_E4M3[usize::from(chunk[i / 4 * 36 + i % 4])])
     }
 
-    /// After four scales, eight bytes for each sixteen: the lower nibbles first.
+    /// After four scales, eight bytes per sixteen quants, lower nibbles first.
     #[inline(always)]
     fn quants(chunk: &[u8]) -> [i8; 256] {
         std::array::from_fn(|i| {

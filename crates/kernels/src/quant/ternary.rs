@@ -1,18 +1,17 @@
-//! Super-blocks of numbers that are mostly -1, 0 or 1 times one scale, for models that were trained
-//! so.
+//! Super-blocks of numbers that are mostly -1, 0 or 1 times one scale, for models trained that way.
 #![allow(non_camel_case_types)] // ggml's names.
 
 use super::{SuperBlock, k};
 use crate::Format;
 
-/// Five numbers in a byte, as digits to the base of three.
+/// Five ternary digits per byte.
 pub(crate) struct TQ1_0;
-/// Two bits a number.
+/// Two bits per number.
 pub(crate) struct TQ2_0;
 
-/// Digit number `at` of a byte, the uppermost first.
-/// The byte is 256 / 243 of what its five digits say, so that multiplied by three it carries one
-/// over.
+/// Digit number `at` of a byte, the most significant first.
+/// The byte is 256 / 243 times the number of its five digits, so that multiplying it by three
+/// carries one digit out.
 #[inline(always)]
 fn digit(byte: u8, at: usize) -> u8 {
     let rest = byte.wrapping_mul([1, 3, 9, 27, 81][at]);
@@ -23,7 +22,8 @@ impl SuperBlock for TQ1_0 {
     const FORMAT: Format = Format::TQ1_0;
     const SCALE_AT: usize = 52;
 
-    /// The first digits of 32 bytes, then their second ones, and so on; the same of sixteen bytes;
+    /// The first digits of 32 bytes, then their second digits, and so on; likewise of sixteen
+    /// bytes;
     /// then four digits of four.
     #[inline(always)]
     fn quants(block: &[u8]) -> [i8; 256] {

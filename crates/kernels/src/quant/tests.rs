@@ -4,8 +4,8 @@ use crate::quant::codebook::E2M1;
 
 /// For each format in order: 70 floats, 11 blocks of 32 or 3 larger ones, of random bits with
 /// finite scales.
-/// Then the f32 numbers that the `gguf` Python package (0.19) makes of them.
-/// Of Q1_0, which it doesn't know, llama.cpp made them.
+/// Followed by the f32 numbers that the `gguf` Python package (0.19) decodes from them.
+/// For Q1_0, which it doesn't support, they come from llama.cpp.
 const BLOCKS: &[u8] = include_bytes!("../../../../tests/fixtures/quants/blocks.bin");
 
 #[test]
@@ -31,9 +31,9 @@ fn numbers_are_those_of_the_reference() {
     assert!(rest.is_empty());
 }
 
-/// Enough random blocks that most patterns of a codebook occur.
-/// The checksum (FNV-1a over the bits) is that of the numbers that llama.cpp makes of them
-/// (`dequantize_row_*`), zeros without a sign.
+/// Enough random blocks to cover most patterns of a codebook.
+/// The checksum (FNV-1a over the bits) is that of llama.cpp's results (`dequantize_row_*`), with
+/// positive zeros.
 #[test]
 fn numbers_of_many_blocks_are_those_of_llama_cpp() {
     const SUMS: [(Format, u64); 11] = [
@@ -57,8 +57,8 @@ fn numbers_of_many_blocks_are_those_of_llama_cpp() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         });
-        // Where the upper byte of a block's scale is, whose exponent becomes less than that of what
-        // is no number.
+        // Position of the upper byte of a block's scale, whose exponent is reduced below that of
+        // NaN.
         let upper = match format {
             Format::NVFP4 => None,
             Format::IQ1_M | Format::TQ1_0 | Format::TQ2_0 => Some(size - 1),

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{assert_close, assert_same, cpus, noise};
 
-/// One sequence through one layer.
+/// One sequence in one layer.
 struct Case {
     shape: ScanShape,
     rows: usize,
@@ -28,7 +28,8 @@ impl Case {
         }
     }
 
-    /// The rows' results and the last state, with the sequence cut into calls of these lengths.
+    /// The rows' results and the final state, with the sequence divided into calls of these
+    /// lengths.
     fn run(&self, cpu: &Cpu, calls: &[usize]) -> (Vec<f32>, Vec<f32>) {
         let (heads, inner, channels) = (self.shape.heads, self.shape.inner(), self.shape.channels());
         let mut state = self.state.clone();
@@ -45,7 +46,7 @@ impl Case {
         (y, state)
     }
 
-    /// The same as the formulas say.
+    /// The results according to the formulas.
     fn exact(&self) -> (Vec<f64>, Vec<f64>) {
         let ScanShape { heads, groups, width, state: numbers, .. } = self.shape;
         let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
@@ -75,7 +76,8 @@ impl Case {
         (y, state)
     }
 
-    /// Near the formulas, with the same bits on every CPU and however it is cut.
+    /// Checks that results are close to the formulas, and bitwise equal on every CPU and however
+    /// the sequence is divided.
     fn check(&self, tolerance: f64) {
         let (y, state) = self.exact();
         let mut first: Option<(Vec<f32>, Vec<f32>)> = None;
@@ -113,7 +115,7 @@ fn shapes_of_models_and_odd_ones() {
 fn a_head_reads_its_group() {
     let case = Case::new(4, 2, (16, 8), 3, 1.0);
     let (y, _) = case.run(&cpus()[0], &[3]);
-    // Without the second group's C, and without D, heads 2 and 3 tell nothing.
+    // Without the second group's C, and without D, heads 2 and 3 give zeros.
     let mut without = Case::new(4, 2, (16, 8), 3, 1.0);
     let channels = without.shape.channels();
     for row in without.xbc.chunks_exact_mut(channels) {
@@ -137,7 +139,7 @@ fn extreme_steps_decay_and_hold() {
     let mut still = Case::new(1, 1, (16, 8), 40, 1.0);
     still.dt.fill(-1e4);
     assert_same(&still.state, &still.run(&cpus()[0], &[40]).1, "still");
-    // Everything before is forgotten at once.
+    // The past is forgotten at once.
     let mut forgetful = Case::new(1, 1, (16, 8), 40, 1.0);
     forgetful.dt.fill(1e3);
     forgetful.a.fill(-1.0);

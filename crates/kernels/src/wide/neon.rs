@@ -1,14 +1,14 @@
-//! Sixteen floats by NEON: four registers.
+//! Sixteen floats with NEON: four registers.
 #![allow(clippy::undocumented_unsafe_blocks)]
-// They are all the caller's: see `Wide`.
-// In an unsafe function whose safety is "the CPU has NEON", each intrinsic would say the same.
+// Upheld by the caller: see `Wide`.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "the CPU has NEON".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::aarch64::*;
 
 use super::{LANES, Wide};
 
-/// `[f(0), f(1), f(2), f(3)]`, of the four registers.
+/// `[f(0), f(1), f(2), f(3)]`, for the four registers.
 macro_rules! each {
     ($i:ident => $f:expr) => {
         each!($i => $f; 0 1 2 3)
@@ -21,23 +21,23 @@ macro_rules! each {
     };
 }
 
-/// Floats 0 to 3 are in the first register, and so on.
+/// The first register contains floats 0 to 3, and so on.
 #[derive(Clone, Copy)]
 pub(crate) struct Neon([float32x4_t; 4]);
 
-/// The greater of each two, and of equals or where one is no number `b`'s: not what `fmax` does.
+/// The greater of each two; `b`'s if they are equal or one is NaN: unlike `fmax`.
 #[inline(always)]
 unsafe fn max(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vbslq_f32(vcgtq_f32(a, b), a, b)
 }
 
-/// Four floats of half precision, widened exactly.
+/// Four half-precision floats, widened exactly.
 #[inline(always)]
 unsafe fn widened(x: uint16x4_t) -> float32x4_t {
     vcvt_f32_f16(vreinterpret_f16_u16(x))
 }
 
-/// Lanes 0 + 2 and 1 + 3 of the sum of the registers: what is left of sixteen lanes after three
+/// Lanes 0 + 2 and 1 + 3 of the sum of the registers: the state of sixteen lanes after three
 /// halvings.
 #[inline(always)]
 unsafe fn two(x: Neon) -> float32x2_t {
@@ -97,7 +97,7 @@ impl Wide for Neon {
 
     #[inline(always)]
     unsafe fn store_bytes(self, to: *mut i8) {
-        // The lower words of two registers, then the lower bytes of these.
+        // The lower words of two registers, then their lower bytes.
         let words =
             |a, b| vreinterpretq_s8_s16(vuzp1q_s16(vreinterpretq_s16_f32(a), vreinterpretq_s16_f32(b)));
         let [a, b, c, d] = self.0;

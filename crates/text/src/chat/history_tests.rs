@@ -1,5 +1,5 @@
-//! What a model generates stands in the next prompt as it was generated, so that its tokens are
-//! used again.
+//! The next prompt repeats what a model generated exactly as it was generated, so that its tokens
+//! are reused.
 //! For each family, the rendered history begins with the prompt and the generated text.
 
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use serde_json::{Map, Value, json};
 use super::{ChatTemplate, Format, Parsed, Parser, Turn};
 use crate::request::{Message, Request, Segment, Tool, ToolCall};
 
-/// How a family writes a turn, by hand from what its models were trained on.
+/// How a family writes a turn, written by hand from the data that its models were trained on.
 struct Family {
     /// Files in `models/templates`, and stems of those in the chat fixtures.
     templates: &'static [&'static str],
     format: &'static str,
     /// Before and after reasoning.
     reasoning: Option<(&'static str, &'static str)>,
-    /// Whether turns without reasoning are those that were told not to.
+    /// Whether turns without reasoning are those with reasoning switched off.
     switched: bool,
     /// Before and after text that calls follow.
     before_calls: (&'static str, &'static str),
@@ -26,7 +26,7 @@ struct Family {
     section: (&'static str, &'static str, &'static str),
     /// The calls of [`calls`].
     calls: [&'static str; 2],
-    /// Turns that another history is printed for, and why.
+    /// Cases whose history is printed differently, and why.
     except: &'static [(Case, &'static str)],
 }
 
@@ -198,7 +198,7 @@ const FAMILIES: &[Family] = &[
         reasoning: Some(("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
         switched: false,
         before_calls: ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant"),
-        // It ends with <|return|>, which a history has as <|end|>.
+        // The turn ends with <|return|>, which a history prints as <|end|>.
         answer: ("<|channel|>final<|message|>", "<|end|>"),
         section: ("", "", "<|call|>"),
         calls: [
@@ -299,7 +299,7 @@ const KIMI: Family = Family {
     ..HERMES
 };
 
-/// Tokens that end a turn, which the parser does not get to see.
+/// Tokens that end a turn; the parser never gets them.
 const ENDS: [&str; 11] = [
     "<|im_end|>",
     "<|end_of_text|>",
@@ -342,7 +342,7 @@ fn template(name: &str) -> Option<ChatTemplate> {
     Some(ChatTemplate::new(&source, "<s>", "</s>").unwrap().with_variables(variables))
 }
 
-/// What the family's models generate for `case`.
+/// The text that the family's models generate for `case`.
 fn generated(family: &Family, case: Case) -> String {
     let (before, after) = family.reasoning.unwrap_or_default();
     let reasoning = if case.reasons() { format!("{before}{THOUGHT}{after}") } else { String::new() };
@@ -381,7 +381,7 @@ fn spoken(case: Case) -> Message {
     }
 }
 
-/// The message that the parser makes of what was generated, without its end; ids as they were.
+/// The message that the parser makes of the generated text, without its end; ids are kept.
 fn parsed(template: &ChatTemplate, format: &'static Format, family: &Family, case: Case) -> Message {
     let request = request(family, case);
     let prompt = template.render(&request, &[], NOON).unwrap();
@@ -408,7 +408,7 @@ fn parsed(template: &ChatTemplate, format: &'static Format, family: &Family, cas
     message
 }
 
-/// The place where the history of `case` and what should begin it part; `None` if it begins so.
+/// The position at which the history of `case` departs from its expected beginning, if it does.
 fn difference(template: &ChatTemplate, family: &Family, case: Case) -> Option<String> {
     let mut request = request(family, case);
     let prompt = template.render(&request, &[], NOON).unwrap().text;

@@ -1,7 +1,7 @@
 //! JSON as Python prints it.
 //!
 //! Chat templates were written for Python's `json.dumps`, and the prompts that models were trained
-//! on have its separators and its numbers.
+//! on have its separators and number formats.
 //! Prompts and generated calls use the same printer, so that they can be compared byte by byte.
 //! Knows nothing of templates or calls.
 
@@ -12,7 +12,7 @@ use serde_json::ser::{CharEscape, Formatter};
 
 use crate::jinja::float;
 
-/// Options of `json.dumps`; the default is what Hugging Face's `tojson` does.
+/// Options of `json.dumps`; the default matches Hugging Face's `tojson`.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
     /// Text of one level of indentation; `None` = everything on one line.
@@ -36,8 +36,8 @@ pub fn dumps(value: &impl Serialize) -> serde_json::Result<String> {
     dumps_styled(value, &Style::default())
 }
 
-/// `value` in the given style.
-/// Fails on map keys that are not strings and on values that JSON doesn't have.
+/// Renders `value` in the given style.
+/// Fails on map keys that are not strings and on values that JSON can't represent.
 pub(crate) fn dumps_styled(value: &impl Serialize, style: &Style) -> serde_json::Result<String> {
     let mut text = Vec::new();
     let printer = Printer { style, level: 0, has_items: false };

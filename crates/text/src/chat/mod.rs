@@ -1,7 +1,7 @@
 //! From a conversation to a prompt, and from generated text to an answer.
 //!
 //! Owns chat templates and tool-call formats.
-//! Knows nothing of models, tensors or caches, and of tokens only the texts of the special ones.
+//! Knows nothing of models, tensors or caches, and only the texts of special tokens.
 
 pub mod formats;
 pub(crate) mod json;

@@ -1,7 +1,7 @@
 //! Chat templates: Jinja as Hugging Face's `apply_chat_template` sets it up, on minijinja.
 //!
-//! Owns how a conversation becomes one string.
-//! Knows nothing of tokens but the texts that must not be forged.
+//! Owns the rendering of a conversation as one string.
+//! Of tokens it knows only the texts that must not be forged.
 
 mod environment;
 mod example;
@@ -33,7 +33,7 @@ use messages::{Dialect, tool_value};
 use placeholders::{Guarded, Placeholders};
 use probe::Reading;
 
-/// What can go wrong with a chat template.
+/// An error of a chat template.
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     /// The template is not valid Jinja.
@@ -41,77 +41,77 @@ pub enum TemplateError {
     Syntax {
         /// Line in the template, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         message: String,
     },
-    /// The template itself refuses the conversation, by `raise_exception`.
+    /// The template refuses the conversation with `raise_exception`.
     #[error("the chat template refuses this conversation (its line {line}): {message}")]
     Raised {
         /// Line in the template, from 1.
         line: usize,
-        /// The template's own words.
+        /// The template's message.
         message: String,
     },
-    /// The template could not be carried out for this conversation.
+    /// The template can't be executed for this conversation.
     #[error("line {line} of the chat template does not work for this conversation: {message}")]
     Render {
         /// Line in the template, from 1.
         line: usize,
-        /// What is wrong there.
+        /// The problem.
         message: String,
     },
-    /// There is no thread to compile or render on, or minijinja panicked.
+    /// No thread to compile or render on is available, or minijinja panicked.
     #[error("the chat template can't be carried out: {0}")]
     Thread(#[from] std::io::Error),
-    /// The conversation uses every private-use character there is, so that control tokens in it
-    /// can't be made harmless.
+    /// The conversation uses every private-use character, so that control tokens in it can't be
+    /// escaped.
     #[error("the conversation leaves no private-use character free to stand in for control token {token}")]
     NoPlaceholder {
         /// Text of the control token.
         token: String,
     },
-    /// What a message says does not stand in the prompt.
+    /// The text of a message is missing from the prompt.
     #[error(
         "{template} leaves out what the {role} says (`{text}`), so that the model would answer to something else; \
          `--chat-template` gives another one"
     )]
     Lost {
-        /// Which template.
+        /// The name of the template.
         template: String,
-        /// Whose message.
+        /// The role of the message.
         role: String,
         /// The beginning of its text.
         text: String,
     },
-    /// The tools and calls that the template has no place for can't be put into texts.
+    /// The template has no place for the tools and calls, and they can't be written as text.
     #[error("tools can't be described to a model whose chat template has no place for them: {message}")]
     Generic {
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
 }
 
-/// A prompt, rendered.
+/// A rendered prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
     /// The whole prompt.
-    /// Texts of control tokens in it come from the template.
+    /// All texts of control tokens in it come from the template.
     pub text: String,
-    /// Private-use characters in `text` and the plain text that each stands for: a text that reads
-    /// like a control token and came from the conversation.
-    /// The tokenizer puts it back as ordinary text.
+    /// Private-use characters in `text`, each with the plain text that it stands for: text of the
+    /// conversation that reads like a control token.
+    /// The tokenizer restores it as ordinary text.
     pub placeholders: Vec<(char, String)>,
-    /// The end of `text` that only asks for the answer, for example `<|im_start|>assistant\n`.
+    /// The suffix of `text` that asks for the answer, for example `<|im_start|>assistant\n`.
     pub generation_prompt: String,
-    /// The thoughts and the text of the assistant's message that is to be continued, with
-    /// placeholders; they stand in no other field.
+    /// The reasoning and the text of the assistant message to be continued, with placeholders;
+    /// no other field contains them.
     pub continued: Option<(String, String)>,
-    /// What of the answer `text` holds already, as the model would have written it.
+    /// The part of the answer that `text` already contains, as the model would have written it.
     pub continuation: String,
 }
 
 impl Prompt {
-    /// Appends the beginning of an answer, in which placeholders may stand.
+    /// Appends the beginning of an answer, which may contain placeholders.
     pub fn continue_with(&mut self, beginning: &str) {
         self.text += beginning;
         self.continuation = self
@@ -125,30 +125,31 @@ impl Prompt {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    /// What errors call it.
+    /// The name in errors.
     name: String,
     source: String,
     dialect: Dialect,
-    /// How it reads texts, once that was looked at.
+    /// How the template reads texts; probed on first use.
     reading: OnceLock<Reading>,
-    /// The template for requests that have tools, if that is another one.
+    /// A separate template for requests that have tools.
     tool_use: Option<Box<ChatTemplate>>,
-    /// How calls are written, if that is known.
+    /// How calls are written, if known.
     calls: Option<&'static Format>,
     bos: String,
     eos: String,
     variables: Map<String, serde_json::Value>,
-    /// Texts that it writes around contents, and that are tokens which any text can have.
+    /// Texts that the template writes around contents, and that are tokens which any text can
+    /// contain.
     marks: Vec<String>,
 }
 
 const NAME: &str = "chat";
 
-/// Bytes of a message that an error about it shows.
+/// Most bytes of a message that an error shows.
 const SHOWN: usize = 60;
 
 impl ChatTemplate {
-    /// Compiles `source`; `bos` and `eos` are the texts of the model's tokens of these names, or
+    /// Compiles `source`; `bos` and `eos` are the texts of the model's BOS and EOS tokens, or
     /// empty.
     ///
     /// # Errors
@@ -178,27 +179,27 @@ impl ChatTemplate {
         })
     }
 
-    /// The same template, told `variables` with every conversation.
+    /// Returns the template with `variables` added to every conversation.
     #[must_use]
     pub fn with_variables(self, variables: Map<String, serde_json::Value>) -> Self {
         ChatTemplate { variables, ..self }
     }
 
-    /// The same template under a name that errors call it by.
+    /// Returns the template with a name for errors.
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         ChatTemplate { name: name.into(), ..self }
     }
 
-    /// The same template, with another one for requests that have tools.
+    /// Returns the template with a separate one for requests that have tools.
     #[must_use]
     pub fn with_tool_use(self, template: ChatTemplate) -> Self {
         ChatTemplate { tool_use: Some(Box::new(template)), ..self }
     }
 
-    /// The same template for a vocabulary with these [marks](crate::tokenizer::Tokenizer::marks):
-    /// what is said by others than the assistant can't forge those that the template or its calls
-    /// have.
+    /// Returns the template for a vocabulary with these
+    /// [marks](crate::tokenizer::Tokenizer::marks).
+    /// Messages of any role but the assistant can't forge those that the template or its calls use.
     #[must_use]
     pub fn with_marks<'m>(self, marks: impl Iterator<Item = &'m str> + Clone) -> Self {
         let format = self.calls.or_else(|| self.format()).unwrap_or(Format::generic());
@@ -218,8 +219,8 @@ impl ChatTemplate {
         self.tool_use.as_deref().filter(|_| !request.tools.is_empty()).unwrap_or(self)
     }
 
-    /// The same template for a model that writes calls in `format`.
-    /// It matters where the template prints no calls, and where the format has to be described.
+    /// Returns the template for a model that writes calls in `format`.
+    /// This matters if the template prints no calls, or if the prompt has to describe the format.
     #[must_use]
     pub fn with_calls(self, format: &'static Format) -> Self {
         let dialect = self.dialect.without(format.described());
@@ -227,8 +228,8 @@ impl ChatTemplate {
         ChatTemplate { calls: Some(format), dialect, tool_use, ..self }
     }
 
-    /// How the models that the template is written for write calls: in the generic format if it
-    /// prints neither tools nor calls.
+    /// The call format that the template is written for: the generic format if it prints neither
+    /// tools nor calls.
     /// `None` if it prints some in an unknown way.
     pub fn format(&self) -> Option<&'static Format> {
         if let Some(template) = &self.tool_use {
@@ -243,10 +244,10 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders a conversation given as JSON: `variables` holds `messages`, `tools` and whatever
-    /// else the template shall see, exactly as it shall see it.
+    /// Renders a conversation given as JSON: `variables` holds `messages`, `tools` and any other
+    /// template variables, passed on unchanged.
     /// `tools` and `documents` default to null, `bos_token` and `eos_token` to the model's.
-    /// `now` is what `strftime_now` prints.
+    /// `strftime_now` prints `now`.
     ///
     /// # Errors
     /// [`TemplateError::Raised`] and [`TemplateError::Render`].
@@ -260,7 +261,7 @@ impl ChatTemplate {
             ("documents", Value::from(())),
             ("bos_token", Value::from(self.bos.as_str())),
             ("eos_token", Value::from(self.eos.as_str())),
-            // A value rather than a global function, since the clock differs from call to call.
+            // A value rather than a global function, since the time differs between calls.
             ("strftime_now", environment::clock(now)),
         ];
         let fuel = limits::fuel(variables);
@@ -268,7 +269,7 @@ impl ChatTemplate {
         context.extend(variables.map(|(key, value)| (key.as_str(), Value::from(Serde(value)))));
         let mut environment = self.environment.clone();
         environment.set_fuel(Some(fuel));
-        // Values and errors are deep as well, so that they are dropped there.
+        // Values and errors nest deeply as well, so drop them on the deep stack.
         limits::on_deep_stack(move || {
             let rendered =
                 environment.get_template(NAME).and_then(|chat| chat.render(Value::from_pairs(context)));
@@ -277,7 +278,7 @@ impl ChatTemplate {
     }
 
     /// Renders the prompt for a request.
-    /// `control` are the texts of the model's control tokens.
+    /// `control` holds the texts of the model's control tokens.
     ///
     /// # Errors
     /// As [`ChatTemplate::render_values`], [`TemplateError::NoPlaceholder`], and
@@ -344,7 +345,7 @@ impl ChatTemplate {
             variables.insert(name.into(), tools.into());
         }
         if let Some(thinking) = request.thinking {
-            // Qwen, GLM and SmolLM call it the one, DeepSeek and Granite the other.
+            // Qwen, GLM and SmolLM use the first name, DeepSeek and Granite the second.
             variables.insert("enable_thinking".into(), thinking.into());
             variables.insert("thinking".into(), thinking.into());
         }
@@ -353,7 +354,7 @@ impl ChatTemplate {
             ReasoningEffort::Medium => "medium",
             ReasoningEffort::High => "high",
         });
-        // Harmony's models always think; this is the least they can.
+        // Harmony models always reason; this is the lowest effort.
         let least = (dialect.harmony && request.thinking == Some(false)).then_some("low");
         if let Some(effort) = least.or(effort) {
             variables.insert("reasoning_effort".into(), effort.into());
@@ -367,7 +368,7 @@ impl ChatTemplate {
             return Err(TemplateError::Lost { template, role, text });
         }
 
-        // A template that can't do without the generation prompt has none that could be told apart.
+        // A template that can't be rendered without a generation prompt has no separable one.
         variables.insert("add_generation_prompt".into(), false.into());
         let history = self.render_values(&variables, now).unwrap_or_else(|_| text.clone());
         let generation_prompt = text[common_prefix(&text, &history)..].to_owned();
@@ -388,7 +389,7 @@ fn common_prefix(a: &str, b: &str) -> usize {
     same.map_or(0, |((at, character), _)| at + character.len_utf8())
 }
 
-/// The innermost error: the outer ones only say on whose behalf (a macro, a block) it happened.
+/// Converts the innermost error: the outer ones only name the macro or block that it happened in.
 fn failure(error: &Error) -> TemplateError {
     let mut innermost = error;
     let mut cause = error.source();
@@ -406,7 +407,7 @@ fn line(error: &Error) -> usize {
     error.line().unwrap_or(0)
 }
 
-/// What is wrong, without minijinja's own mention of the place.
+/// The error's message, without minijinja's own location.
 fn message(error: &Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),

@@ -1,15 +1,15 @@
-//! Reading little-endian fields one after the other, with an error that says where and what.
+//! Reads consecutive little-endian fields; errors name the position and the field.
 
 use std::fmt::Arguments;
 
 use super::GgufError;
 
-/// A place in the bytes of one file.
+/// A position in the bytes of one file.
 pub(super) struct Cursor<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at: usize,
     pub(super) file: &'a str,
-    /// Counts and lengths have 64 bits (version 2 and later) rather than 32.
+    /// Whether counts and lengths have 64 bits (version 2 and later) rather than 32.
     pub(super) wide: bool,
 }
 
@@ -59,8 +59,8 @@ impl<'a> Cursor<'a> {
         if self.wide { self.u64(field) } else { Ok(u64::from(self.u32(field)?)) }
     }
 
-    /// A count of things of which each takes at least `least` bytes.
-    /// More than can be in the file is refused here, before anything is allocated for them.
+    /// A count of items that take at least `least` bytes each.
+    /// A count that exceeds the rest of the file is refused before anything is allocated.
     pub(super) fn count(&mut self, least: u64, field: Arguments<'_>) -> Result<usize, GgufError> {
         let offset = self.at;
         let count = self.size(field)?;
@@ -72,7 +72,7 @@ impl<'a> Cursor<'a> {
         Ok(count as usize)
     }
 
-    /// The fewest bytes that a string takes: its length.
+    /// The fewest bytes that a string takes: those of its length.
     pub(super) fn least_string(&self) -> u64 {
         if self.wide { 8 } else { 4 }
     }

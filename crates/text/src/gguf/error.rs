@@ -1,19 +1,19 @@
-//! What can be wrong with a model file.
+//! Errors about model files.
 
 use std::io;
 
 /// Why a GGUF file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
-    /// The file is absent, unreadable or can't be mapped.
+    /// The file doesn't exist, or can't be read or mapped.
     #[error("can't open model file {file}")]
     Open {
         /// The path.
         file: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Somebody wrote to the file, or cut it short, while it was mapped.
+    /// The file was modified or truncated while it was mapped.
     #[error(
         "{file} was changed while it was in use: it was cut short, written over, or can't be read any more; start again with the whole \
          file (to put another one in its place, move it there: then what runs keeps the old one)"
@@ -22,13 +22,13 @@ pub enum GgufError {
         /// The file.
         file: String,
     },
-    /// A directory where a file is wanted.
+    /// The path is a directory instead of a file.
     #[error("{file} is a directory: name the .gguf file in it")]
     Directory {
         /// The path.
         file: String,
     },
-    /// The file begins with something else than `GGUF`.
+    /// The file doesn't begin with `GGUF`.
     #[error("{file} is not a GGUF file: {found}")]
     NotGguf {
         /// The file.
@@ -36,7 +36,7 @@ pub enum GgufError {
         /// What it seems to be.
         found: String,
     },
-    /// Numbers are stored big end first.
+    /// Numbers are stored big-endian.
     #[error(
         "{file} is a big-endian GGUF file, made for another kind of machine: only little-endian ones can be read"
     )]
@@ -44,12 +44,12 @@ pub enum GgufError {
         /// The file.
         file: String,
     },
-    /// A version that did not exist when this was written.
+    /// The version is unknown to this build.
     #[error("{file} has GGUF version {version}: versions 1 to 3 can be read")]
     Version {
         /// The file.
         file: String,
-        /// The version that it states.
+        /// The file's version.
         version: u32,
     },
     /// The file ends too early, or a value in it is impossible.
@@ -57,11 +57,11 @@ pub enum GgufError {
     Malformed {
         /// The file.
         file: String,
-        /// Where the field begins, from the beginning of the file.
+        /// Offset of the field from the beginning of the file.
         offset: u64,
-        /// What was being read.
+        /// The field being read.
         field: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// Two tensors have the same name, in one file or in two parts of a split model.
@@ -72,7 +72,7 @@ pub enum GgufError {
         /// The tensor.
         tensor: String,
     },
-    /// A key that is needed is not there.
+    /// A required key is missing.
     #[error("{file} has no metadata key {key}")]
     MissingKey {
         /// The file.
@@ -80,19 +80,19 @@ pub enum GgufError {
         /// The key.
         key: String,
     },
-    /// A key holds a value of another type than it should.
+    /// A key has a value of the wrong type.
     #[error("{file}: metadata key {key} is {found}, expected {expected}")]
     KeyType {
         /// The file.
         file: String,
         /// The key.
         key: String,
-        /// The type (and, where short, the value) that is there.
+        /// The actual type (and, if short, the value).
         found: String,
-        /// The type that is wanted.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A part of a split model whose siblings can't be found by name.
+    /// The siblings of a part of a split model can't be found by name.
     #[error(
         "{file} is part {number} of a model split into {count} files: keep them together under names that end in \
          -00001-of-{count:05}.gguf and so on, and name one of them"
@@ -105,31 +105,31 @@ pub enum GgufError {
         /// Number of parts.
         count: u64,
     },
-    /// A part of a split model is absent.
+    /// A part of a split model is missing.
     #[error("part {number} of {count} of a split model is missing: {file}")]
     SplitMissing {
-        /// Where it should be.
+        /// The path where it was expected.
         file: String,
         /// Its number, from 1.
         number: u64,
         /// Number of parts.
         count: u64,
     },
-    /// A file beside the given part says that it is another part, or of another model.
+    /// The metadata of a neighboring file identify it as another part, or as part of another model.
     #[error("{file} should be part {number} of {count} of a split model, but it says that it is {found}")]
     SplitMismatch {
         /// The file.
         file: String,
-        /// The part that its name promises, from 1.
+        /// The part number in its name, from 1.
         number: u64,
         /// Number of parts.
         count: u64,
-        /// What its metadata says.
+        /// The part according to its metadata.
         found: String,
     },
 }
 
-/// Text from a file as messages show it: escaped, and cut where it is long.
+/// Text from a file as error messages show it: escaped, and truncated if long.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 80;
     let mut shown: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();

@@ -1,18 +1,18 @@
-//! Which model a file holds, told without reading all of it.
+//! Identifies the model in a file without reading all of it.
 
 use sha2::{Digest, Sha256};
 
 use super::Gguf;
 
-/// Bytes that are looked at of each tensor: so many at its beginning, and at its end.
+/// Bytes hashed at the beginning and at the end of each tensor.
 const SAMPLE: usize = 2048;
 
 impl Gguf {
-    /// Tells the model from any other: a hash of sizes, all metadata, the tensor table and samples
-    /// of every tensor.
-    /// The time of the file's last change is in it too, so that one whose weights were altered
-    /// anywhere counts as another.
-    /// Its path does not matter.
+    /// Identifies the model by a hash of sizes, all metadata, the tensor table and samples of every
+    /// tensor.
+    /// The hash includes the file's modification time, so that a file whose weights were changed
+    /// anywhere counts as another model.
+    /// It doesn't depend on the path.
     /// Reads a few MiB.
     pub fn identity(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -46,7 +46,7 @@ mod tests {
         fs::copy(case, &path).expect("it can be copied");
         let before = identity();
         assert_eq!(before, identity());
-        // One bit in the middle of the weights, under the old time of change.
+        // Change one bit in the middle of the weights, and restore the modification time.
         let time = fs::metadata(&path).and_then(|about| about.modified()).expect("it has one");
         let mut bytes = fs::read(&path).expect("it can be read");
         let middle = bytes.len() * 3 / 4;
@@ -54,7 +54,7 @@ mod tests {
         fs::write(&path, &bytes).expect("it can be written");
         fs::File::open(&path).and_then(|file| file.set_modified(time)).expect("it is ours");
         assert_ne!(before, identity());
-        // The same path is not asked for, and in memory there is no time.
+        // The path doesn't count, and data in memory has no modification time.
         let owned = |bytes: &[u8]| Gguf::from_vec("any", bytes.to_vec()).expect("a model").identity();
         assert_eq!(owned(&bytes), owned(&bytes));
         let first = owned(&bytes);

@@ -1,5 +1,5 @@
-//! The bytes of a file: mapped, inside the program, or in memory.
-//! The one file outside `kernels` with `unsafe`.
+//! The bytes of a file: mapped, embedded in the program, or in memory.
+//! The only file of this crate with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -25,11 +25,11 @@ pub enum Bytes {
 /// A mapped file.
 #[derive(Debug)]
 pub struct Mapped {
-    /// Given up before the map is.
+    /// Dropped before the map.
     watch: watch::Watched,
     map: Mmap,
     file: File,
-    /// What changes whenever the file does.
+    /// A stamp that changes whenever the file does.
     stamp: [i64; 4],
 }
 
@@ -44,25 +44,24 @@ impl Bytes {
         }
         // SAFETY: The map is private and read-only, and `Mmap` owns it for as long as any slice of
         // it lives.
-        // What Rust can't rule out is another process that writes to the file or cuts it short
-        // meanwhile.
-        // Then bytes change under a shared reference, as for every engine that maps models.
-        // All values that are read from the map are plain integers and floats, for which every bit
-        // pattern is valid.
-        // Text is copied as it is validated.
-        // A page that is lost reads as zeros (`watch`), and whoever computes asks `is_whole`
-        // afterwards.
+        // Rust can't rule out that another process writes to the file or truncates it meanwhile.
+        // Then bytes change under a shared reference, as in every engine that maps models.
+        // All values read from the map are plain integers and floats, for which every bit pattern
+        // is valid.
+        // Text is copied when it is validated.
+        // A lost page reads as zeros (`watch`), and callers check `is_whole` after computing.
         let map = unsafe { Mmap::map(&file)? };
-        // Weights are read from end to end for each token: in large pages less time goes into
-        // looking addresses up.
-        // Linux reads what isn't in memory yet in such pages, if the file system can.
+        // Weights are read from end to end for each token; large pages reduce the time for address
+        // translation.
+        // Linux reads missing data in such pages if the file system supports it.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let watch = watch::Watched::new(&map);
         Ok(Bytes::Mapped(Arc::new(Mapped { watch, map, stamp: stamp(&metadata), file })))
     }
 
-    /// What changes whenever the file does, as far as the system tells; zeros if it is none.
+    /// A stamp that changes whenever the file does, as far as the system can tell; zeros for data
+    /// that is no file.
     pub(super) fn stamp(&self) -> [i64; 4] {
         match self {
             Bytes::Mapped(mapped) => mapped.stamp,
@@ -70,7 +69,7 @@ impl Bytes {
         }
     }
 
-    /// Whether all that was ever read of it was there.
+    /// Whether no page read so far was lost.
     /// Costs nothing.
     pub(super) fn is_whole(&self) -> bool {
         match self {
@@ -79,10 +78,9 @@ impl Bytes {
         }
     }
 
-    /// Whether the file has the length and the time of change that it had.
-    /// Asks the system.
-    /// A file that was removed, or in whose place another was put, is the same as long as it is
-    /// mapped.
+    /// Whether the file still has its original length and modification time.
+    /// Makes a system call.
+    /// A file that was removed or replaced counts as unchanged as long as it is mapped.
     pub(super) fn is_unchanged(&self) -> bool {
         let Bytes::Mapped(mapped) = self else { return true };
         let about = |metadata: &Metadata| (metadata.len(), changed(metadata));
@@ -105,8 +103,8 @@ impl Deref for Bytes {
     }
 }
 
-/// When its contents were changed, and when its metadata was.
-/// Whoever puts another file in its place, be it with the old time, changes the second.
+/// Modification time of the contents, and of the metadata.
+/// Replacing the file changes the second, even if the first is restored.
 fn stamp(metadata: &Metadata) -> [i64; 4] {
     let [seconds, nanoseconds] = changed(metadata);
     #[cfg(unix)]
@@ -119,7 +117,7 @@ fn stamp(metadata: &Metadata) -> [i64; 4] {
     [seconds, nanoseconds, of_status[0], of_status[1]]
 }
 
-/// When its contents were changed, in seconds and nanoseconds.
+/// Modification time of the contents, in seconds and nanoseconds.
 fn changed(metadata: &Metadata) -> [i64; 2] {
     #[cfg(unix)]
     {
@@ -135,9 +133,9 @@ fn changed(metadata: &Metadata) -> [i64; 2] {
     }
 }
 
-/// Pages of maps that are gone, because somebody cut the file short or the disk fails.
-/// Touching one raises a signal that ends the process.
-/// Here it is caught: from that page on the map becomes zeros, and is marked as lost.
+/// Handles lost pages of maps: the file was truncated, or the disk fails.
+/// Touching such a page raises a signal that would end the process.
+/// The handler replaces the map with zeros from that page on, and marks it as lost.
 #[cfg(unix)]
 mod watch {
     use std::cell::UnsafeCell;
@@ -148,11 +146,11 @@ mod watch {
 
     use nix::libc;
 
-    /// Where a map lies, and whether a page of it was lost.
-    /// Never given back, since the handler may look at it at any time, but used again.
+    /// The address range of a map, and whether a page of it was lost.
+    /// Never freed, since the handler may read it at any time, but reused.
     #[derive(Debug, Default)]
     struct MappedRange {
-        /// Addresses; both 0 while nobody uses it.
+        /// Addresses; both 0 while unused.
         start: AtomicUsize,
         end: AtomicUsize,
         lost: AtomicBool,
@@ -160,21 +158,21 @@ mod watch {
         next: AtomicPtr<MappedRange>,
     }
 
-    /// The place of a map that is watched as long as this lives.
+    /// Watches a map until dropped.
     #[derive(Debug)]
     pub(super) struct Watched(&'static MappedRange);
 
-    /// All places there ever were.
+    /// All ranges ever allocated.
     static PLACES: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
-    /// Held while a place is taken or given up.
+    /// Held while a range is taken or released.
     static TAKING: Mutex<()> = Mutex::new(());
     static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-    /// Faults of one map after which they are somebody else's to handle: threads that met lost
-    /// pages at the same time are fewer.
+    /// After this many faults in one map, faults are passed on: fewer threads can meet lost pages
+    /// at the same time.
     const MOST_FAULTS: u32 = 4096;
 
-    /// Which is raised depends on the system.
+    /// The signal depends on the system.
     const SIGNALS: [libc::c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
 
     impl Watched {
@@ -210,16 +208,16 @@ mod watch {
     }
 
     fn places() -> impl Iterator<Item = &'static MappedRange> {
-        // SAFETY: The list holds pointers to leaked places alone, which live for ever and are
-        // changed through atomics.
+        // SAFETY: The list only holds pointers to leaked places, which live forever and are changed
+        // through atomics.
         let place = |pointer: *mut MappedRange| unsafe { pointer.as_ref() };
         std::iter::successors(place(PLACES.load(SeqCst)), move |before| place(before.next.load(SeqCst)))
     }
 
-    /// What handled the signals before.
+    /// The previous handlers of the signals.
     struct Before([UnsafeCell<MaybeUninit<libc::sigaction>>; 2]);
 
-    // SAFETY: Written once, in `install`, before the handler that reads it is there.
+    // SAFETY: Written once, in `install`, before the handler that reads it is installed.
     unsafe impl Sync for Before {}
 
     static BEFORE: Before = Before([const { UnsafeCell::new(MaybeUninit::zeroed()) }; 2]);
@@ -227,8 +225,7 @@ mod watch {
     fn install() {
         // SAFETY: Each call gets valid pointers or null.
         // The old action is stored before the handler that reads it is installed.
-        // The handler does nothing that a signal handler must not do, and runs on the stack that
-        // threads have for signals.
+        // The handler only does what signal handlers may do, and runs on the thread's signal stack.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE);
             PAGE.store(usize::try_from(page).unwrap_or(4096), SeqCst);
@@ -245,9 +242,9 @@ mod watch {
         }
     }
 
-    /// Makes what is lost of a map zeros; a fault elsewhere is for whoever handled the signal
-    /// before.
-    /// Does nothing but read and write atomics, and ask the system.
+    /// Replaces the lost part of a map with zeros; passes faults at other addresses on to the
+    /// previous handler.
+    /// Only reads and writes atomics, and makes system calls.
     extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // SAFETY: The system gives a valid `info` for a handler with SA_SIGINFO.
         let address = unsafe { (*info).si_addr() }.addr();
@@ -256,23 +253,22 @@ mod watch {
         }
     }
 
-    /// Whether the address is of that map, and readable from now on.
+    /// Whether the address is in that map; if so, makes it readable.
     fn mend(place: &MappedRange, address: usize) -> bool {
         let (start, end) = (place.start.load(SeqCst), place.end.load(SeqCst));
         if !(start..end).contains(&address) || place.faults.fetch_add(1, SeqCst) > MOST_FAULTS {
             return false;
         }
-        // First the mark: who sees zeros and asks afterwards finds it.
+        // Mark first, so that a reader of zeros that checks afterwards sees the mark.
         place.lost.store(true, SeqCst);
         let page = PAGE.load(SeqCst);
         let from = address & !(page - 1);
         let length = end.next_multiple_of(page) - from;
-        // SAFETY: The pages belong to a map of this process that is alive, since somebody is
-        // reading it.
-        // They are nobody else's, read only, and stay so.
-        // That their contents change is what `Bytes::map` speaks of.
-        // `errno` is the interrupted thread's and stays as it is where the call succeeds; where it
-        // doesn't, the process ends.
+        // SAFETY: The pages belong to a live map of this process, since a thread is reading them.
+        // Nothing else owns them; they are read-only and stay so.
+        // `Bytes::map` covers the change of their contents.
+        // If the call succeeds, it leaves the interrupted thread's `errno` alone; if it doesn't,
+        // the process ends.
         let mapped = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED;
             libc::mmap(ptr::without_provenance_mut(from), length, libc::PROT_READ, flags, -1, 0)
@@ -280,14 +276,14 @@ mod watch {
         mapped != libc::MAP_FAILED
     }
 
-    /// Leaves a signal to whoever handled it before; by default it ends the process.
+    /// Passes a signal on to the previous handler; by default it ends the process.
     fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         let Some(at) = SIGNALS.iter().position(|&own| own == signal) else { return };
-        // SAFETY: `install` wrote the action before this handler was there, and zeros, the default
-        // action, are one too.
-        // A handler is called as its flags say.
-        // With the default action back in place, the instruction that failed is run again and ends
-        // the process.
+        // SAFETY: `install` wrote the action before it installed this handler; zeros, the default
+        // action, are valid as well.
+        // A handler is called according to its flags.
+        // With the default action restored, the faulting instruction runs again and ends the
+        // process.
         unsafe {
             let before = (*BEFORE.0[at].get()).assume_init_ref();
             match before.sa_sigaction {
@@ -306,7 +302,7 @@ mod watch {
     }
 }
 
-/// Other systems keep others from changing a file that is mapped.
+/// Other systems lock a mapped file against changes.
 #[cfg(not(unix))]
 mod watch {
     #[derive(Debug)]
@@ -346,7 +342,7 @@ mod tests {
         let [lost, other, partly] = paths.each_ref().map(|path| map(path));
         cut(&paths[0], 0);
         cut(&paths[2], 600_000);
-        // Nothing has been missed yet, but who asks the system is told.
+        // No page was lost so far, but the file's size reveals the change.
         assert!(lost.is_whole() && !lost.is_unchanged());
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -360,14 +356,14 @@ mod tests {
         });
         assert!(!lost.is_whole() && !partly.is_whole());
         assert!(other.is_whole() && other.is_unchanged());
-        // A map in the place of one that was given up begins anew.
+        // A map that reuses a released range starts out whole.
         drop((lost, partly));
         let again = map(&paths[0]);
         assert!(again.is_whole() && again.is_unchanged() && again[1 << 19] == 7);
     }
 
-    /// In a process of its own: without end a function calls itself, which is not a map's fault,
-    /// and is told as ever.
+    /// In a separate process: an endless recursion isn't the fault of a map, and is reported as
+    /// usual.
     #[test]
     fn other_faults_end_the_process_as_before() {
         const CHILD: &str = "ALARA_TEST_OVERFLOW";

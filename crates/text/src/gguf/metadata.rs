@@ -1,4 +1,4 @@
-//! Keys and values of a file, and getters that say what is wrong with one.
+//! Keys and values of a file, with typed getters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::error::shown;
 use super::{Array, GgufError, Strings, Value};
 
-/// An ordered map from keys to values, which knows its file's name for messages.
+/// An ordered map from keys to values, which keeps its file's name for error messages.
 ///
-/// The typed getters give `None` for an absent key and an error for a value of another type.
-/// Whole numbers of every width serve each other where the value fits; a number serves where a
-/// float is asked for, never the reverse.
+/// The typed getters return `None` for an absent key and an error for a value of another type.
+/// Integers of any width are converted if the value fits; an integer is accepted where a float is
+/// expected, but not the reverse.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     file: Arc<str>,
@@ -23,7 +23,7 @@ impl Metadata {
         self.file = file;
     }
 
-    /// Adds a key at the end; false, and nothing done, if it is there already.
+    /// Appends a key; returns false and changes nothing if it exists.
     pub(super) fn insert(&mut self, key: &str, value: Value) -> bool {
         if self.by_key.contains_key(key) {
             return false;
@@ -33,7 +33,7 @@ impl Metadata {
         true
     }
 
-    /// The value of a key, of whatever type.
+    /// The value of a key, of any type.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.by_key.get(key).map(|&i| &self.entries[i].1)
     }
@@ -48,17 +48,17 @@ impl Metadata {
         self.entries.len()
     }
 
-    /// Whether there is no key.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     pub fn u64(&self, key: &str) -> Result<Option<u64>, GgufError> {
         self.typed(key, "a whole number", |value| u64::try_from(value.integer()?).ok())
     }
 
-    /// A whole number that is not negative and fits 32 bits, for example a token id.
+    /// A non-negative integer of at most 32 bits, for example a token id.
     pub fn u32(&self, key: &str) -> Result<Option<u32>, GgufError> {
         self.typed(key, "a whole number below 2^32", |value| u32::try_from(value.integer()?).ok())
     }
@@ -96,7 +96,7 @@ impl Metadata {
         })
     }
 
-    /// An array of whole numbers that are not negative.
+    /// An array of non-negative integers.
     pub fn u64s(&self, key: &str) -> Result<Option<Vec<u64>>, GgufError> {
         fn all<T: Copy>(values: &[T]) -> Option<Vec<u64>>
         where
@@ -117,7 +117,7 @@ impl Metadata {
         })
     }
 
-    /// An array of bytes, whichever sign they are written with.
+    /// An array of bytes, signed or unsigned in the file.
     pub fn bytes(&self, key: &str) -> Result<Option<Vec<u8>>, GgufError> {
         self.typed(key, "an array of bytes", |value| match value {
             Value::Array(Array::U8(v)) => Some(v.clone()),
@@ -143,7 +143,7 @@ impl Metadata {
         })
     }
 
-    /// The error for a key that is needed and absent:
+    /// The error for a required key that is absent:
     /// `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
     pub fn missing(&self, key: &str) -> GgufError {
         GgufError::MissingKey { file: self.file.to_string(), key: key.to_owned() }

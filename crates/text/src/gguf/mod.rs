@@ -1,13 +1,13 @@
 //! GGUF files: header, metadata and tensor table over a memory map, and a writer.
 //!
-//! Owns the container format and nothing else.
+//! Owns only the container format.
 //! It must not know any architecture or tokenizer: others interpret keys and tensors.
 //! Format: `docs/gguf.md` of the ggml project, versions 1 to 3.
 //!
-//! Nothing in a file is believed before it is checked.
-//! A count is held against the bytes that are left, a size is computed with overflow checks, a
+//! Nothing in a file is trusted before it is checked.
+//! A count is checked against the remaining bytes, a size is computed with overflow checks, a
 //! tensor's range must lie in the file.
-//! A file that lies gives a [`GgufError`] with byte offset and field.
+//! A malformed file gives a [`GgufError`] with byte offset and field.
 
 mod cursor;
 mod error;
@@ -37,7 +37,7 @@ pub use write::Writer;
 pub use map::Bytes;
 use parse::ParsedFile;
 
-/// An opened model file, or all the files of a split one, or of a checkpoint that is seen as one.
+/// An opened model file, all files of a split model, or a checkpoint presented as one file.
 /// Cheap to clone; clones share the map.
 #[derive(Clone, Debug)]
 pub struct Gguf {
@@ -50,7 +50,7 @@ struct Inner {
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
     by_name: HashMap<String, usize>,
-    /// Each with its name.
+    /// The files with their names.
     parts: Vec<(Arc<str>, Bytes)>,
 }
 
@@ -63,31 +63,31 @@ pub struct TensorInfo {
     /// At most four; none is a scalar.
     pub shape: Vec<u64>,
     /// How values are stored.
-    /// May be a type that this build knows nothing about.
+    /// May be a type that this build doesn't know.
     pub kind: TensorType,
     /// Size in the file.
-    /// For a type of unknown block size: up to the next tensor or the end of the file.
+    /// For a type of unknown block size: the bytes up to the next tensor or the end of the file.
     pub bytes: u64,
-    /// Which file of a split model.
+    /// Index of the file in a split model.
     part: usize,
-    /// From the beginning of that file.
+    /// Offset from the beginning of that file.
     start: u64,
 }
 
-/// A tensor of a file of another format.
+/// A tensor in a file of another format.
 pub struct Assembled {
     /// The name.
     pub name: String,
-    /// In GGUF's order.
+    /// Sizes in GGUF's order.
     pub shape: Vec<u64>,
     /// The type.
     pub kind: TensorType,
-    /// Which bytes of the file; they lie in it, and are what shape and type need.
+    /// The tensor's bytes; must lie in the file and match shape and type.
     pub range: Range<u64>,
 }
 
 impl TensorInfo {
-    /// Number of values: the product of [`shape`](Self::shape), which was checked not to overflow.
+    /// Number of values: the product of [`shape`](Self::shape), checked on opening not to overflow.
     pub fn values(&self) -> u64 {
         self.shape.iter().product()
     }
@@ -100,7 +100,7 @@ impl TensorInfo {
 
 impl Gguf {
     /// Maps a file and reads its tables.
-    /// Given any part of a split model, finds and opens the others beside it.
+    /// Given any part of a split model, opens the other parts in its folder.
     pub fn open(path: &Path) -> Result<Gguf, GgufError> {
         let first = ParsedFile::open(path)?;
         let parts = match split::SplitNumber::of(&first)? {
@@ -110,14 +110,14 @@ impl Gguf {
         Gguf::join(&path.display().to_string(), parts)
     }
 
-    /// A file that is part of the program.
-    /// `name` is what messages call it.
+    /// A file embedded in the program.
+    /// `name` identifies it in messages.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Gguf, GgufError> {
         Gguf::from_bytes(name, Bytes::Static(bytes))
     }
 
     /// A file held in memory.
-    /// `name` is what messages call it.
+    /// `name` identifies it in messages.
     pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Gguf, GgufError> {
         Gguf::from_bytes(name, Bytes::Owned(Arc::new(bytes)))
     }
@@ -134,11 +134,11 @@ impl Gguf {
         }
     }
 
-    /// A model of files of another format: the first has the `tensors`, all are watched for
+    /// A model from files of another format: `tensors` lie in the first file, all are watched for
     /// changes.
     ///
     /// # Errors
-    /// Two tensors have one name.
+    /// If two tensors have the same name.
     pub fn assembled(
         metadata: Vec<(String, Value)>,
         tensors: Vec<Assembled>,
@@ -167,7 +167,7 @@ impl Gguf {
         Gguf::join(&name, parts.collect())
     }
 
-    /// Metadata is that of the first part; the others repeat nothing but their place.
+    /// The metadata come from the first part; the others only repeat their split number.
     fn join(name: &str, parts: Vec<ParsedFile>) -> Result<Gguf, GgufError> {
         let mut metadata = None;
         let mut tensors = Vec::new();
@@ -193,7 +193,7 @@ impl Gguf {
         Ok(Gguf { inner: Arc::new(Inner { name, metadata, tensors, by_name, parts: maps }) })
     }
 
-    /// What messages call the file: its path as it was given, or a name for one inside the program.
+    /// The file's name in messages: the path as given, or a name for data inside the program.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -208,7 +208,7 @@ impl Gguf {
         self.inner.tensors.iter()
     }
 
-    /// The tensor of that name.
+    /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.inner.by_name.get(name).map(|&i| &self.inner.tensors[i])
     }
@@ -233,14 +233,14 @@ impl Gguf {
         self.inner.parts.iter().map(|(_, part)| part.len() as u64).sum()
     }
 
-    /// Says whether the file was cut short or written over since it was opened.
-    /// That shows in its length and time of change, or in lost pages of the map.
-    /// Those read as zeros, so whoever computes asks afterwards, and throws away what was computed
-    /// if it is so.
-    /// Asks the system once a part.
+    /// Checks that the file was neither truncated nor modified since it was opened.
+    /// A change shows in its length and modification time, or in lost pages of the map.
+    /// Lost pages read as zeros, so callers check after computing, and discard the result on an
+    /// error.
+    /// Makes one system call per part.
     ///
     /// # Errors
-    /// [`GgufError::Changed`], with the part's name, from then on for ever.
+    /// [`GgufError::Changed`] with the part's name; permanent once it occurred.
     pub fn check_unchanged(&self) -> Result<(), GgufError> {
         let changed = self.inner.parts.iter().find(|(_, part)| !(part.is_whole() && part.is_unchanged()));
         match changed {
@@ -264,21 +264,21 @@ pub struct TensorData {
 }
 
 impl TensorData {
-    /// Bytes that no file has.
+    /// Bytes that don't come from a file.
     pub fn of(bytes: Vec<u8>) -> TensorData {
         TensorData { range: 0..bytes.len(), source: Bytes::Owned(bytes.into()) }
     }
 
-    /// All of `parts`, one after the other: a copy.
+    /// Concatenates `parts` by copying.
     pub fn joined(parts: &[TensorData]) -> TensorData {
         let bytes = parts.iter().map(|part| &**part).collect::<Vec<_>>().concat();
         TensorData { range: 0..bytes.len(), source: Bytes::Owned(bytes.into()) }
     }
 
-    /// The bytes `range` of these, without a copy.
+    /// The bytes in `range`, without a copy.
     ///
     /// # Panics
-    /// If the range lies outside.
+    /// If the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> TensorData {
         assert!(range.start <= range.end && range.end <= self.len(), "{range:?} of {} bytes", self.len());
         let start = self.range.start;

@@ -1,4 +1,4 @@
-//! One file: header, metadata, tensor table.
+//! Parses one file: header, metadata, tensor table.
 
 use std::io;
 use std::path::Path;
@@ -36,8 +36,8 @@ impl ParsedFile {
         let mut cursor = Cursor { bytes: &bytes, at: 0, file: name, wide: true };
         read_magic(&mut cursor)?;
         read_version(&mut cursor)?;
-        // The least that an entry takes: a name's length, then type id and one byte; or dimensions,
-        // type and offset.
+        // The smallest entry: a name's length, then type id and one byte; or dimensions, type and
+        // offset.
         let tensor_count = cursor.count(cursor.least_string() + 16, format_args!("number of tensors"))?;
         let key_count = cursor.count(cursor.least_string() + 5, format_args!("number of metadata keys"))?;
 
@@ -90,7 +90,7 @@ fn read_version(cursor: &mut Cursor) -> Result<(), GgufError> {
     match version {
         1 => cursor.wide = false,
         2 | 3 => cursor.wide = true,
-        // The bytes of a small number in the other order.
+        // A small number with swapped bytes.
         _ if (1..0x1_0000).contains(&version.swap_bytes()) => {
             return Err(GgufError::BigEndian { file: cursor.file.to_owned() });
         }
@@ -123,16 +123,16 @@ fn alignment(metadata: &Metadata, file: &str) -> Result<u64, GgufError> {
     }
 }
 
-/// A row of the tensor table as it stands in the file.
+/// A row of the tensor table as the file has it.
 struct Entry {
     name: String,
     shape: Vec<u64>,
     kind: TensorType,
-    /// From the beginning of the data.
+    /// Offset from the beginning of the data.
     offset: u64,
     /// `None` where the type's block size is unknown.
     bytes: Option<u64>,
-    /// Where the row begins in the file, for messages.
+    /// Offset of the row in the file, for messages.
     at: usize,
 }
 
@@ -169,13 +169,13 @@ impl Entry {
     }
 }
 
-/// Bytes that a shape takes, `None` if the type does not tell.
+/// Bytes of a shape; `None` if the type's block size is unknown.
 /// Also checks that the number of values fits 64 bits.
 fn size(shape: &[u64], kind: TensorType) -> Result<Option<u64>, String> {
     let row = shape.first().copied().unwrap_or(1);
     let too_large = || format!("{shape:?} is more than 64 bits can count");
-    // In the order of `TensorInfo::values`, which multiplies unchecked: a zero at the end hides no
-    // overflow before it.
+    // In the order of `TensorInfo::values`, which multiplies unchecked: a trailing zero must not
+    // hide an overflow before it.
     shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
     let rows: u64 = shape.iter().skip(1).try_fold(1u64, |n, &d| n.checked_mul(d)).ok_or_else(too_large)?;
     let Some((values, bytes)) = kind.block() else { return Ok(None) };
@@ -186,7 +186,7 @@ fn size(shape: &[u64], kind: TensorType) -> Result<Option<u64>, String> {
     row_bytes.checked_mul(rows).ok_or_else(too_large).map(Some)
 }
 
-/// Gives each tensor its range in the file, which must lie inside.
+/// Gives each tensor its range in the file, which must be in bounds.
 fn place(entries: Vec<Entry>, data_start: u64, cursor: &Cursor) -> Result<Vec<TensorInfo>, GgufError> {
     let file_end = cursor.bytes.len() as u64;
     let mut starts: Vec<u64> = entries.iter().map(|entry| entry.offset).collect();

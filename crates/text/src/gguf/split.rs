@@ -1,20 +1,21 @@
-//! Models in several files: `NAME-00001-of-00003.gguf` and so on, each a GGUF file of its own.
+//! Models split into several files: `NAME-00001-of-00003.gguf` and so on, each a complete GGUF
+//! file.
 
 use std::path::{Path, PathBuf};
 
 use super::parse::ParsedFile;
 use super::{GgufError, Metadata};
 
-/// Where a file stands in a split model.
+/// The position of a file in a split model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SplitNumber {
-    /// From 0, as `split.no` counts.
+    /// Counts from 0, like `split.no`.
     pub(super) number: u64,
     pub(super) count: u64,
 }
 
 impl SplitNumber {
-    /// `None` for a model in one file.
+    /// `None` for an unsplit model.
     pub(super) fn of(part: &ParsedFile) -> Result<Option<SplitNumber>, GgufError> {
         let metadata: &Metadata = &part.metadata;
         let count = metadata.u64("split.count")?.unwrap_or(1);
@@ -42,8 +43,7 @@ pub(super) fn open_all(
     let sibling = |number: u64| -> PathBuf {
         path.with_file_name(format!("{prefix}-{:05}-of-{:05}.gguf", number + 1, place.count))
     };
-    // Before any is mapped: a count from a hostile file makes no work beyond the first part that is
-    // absent.
+    // Check before mapping any: a hostile count causes no work beyond the first missing part.
     for number in 0..place.count {
         let path = sibling(number);
         if number != place.number && !path.exists() {
@@ -76,7 +76,7 @@ pub(super) fn open_all(
     Ok(parts)
 }
 
-/// What stands before `-00001-of-00003.gguf`, if the name ends as the place demands.
+/// The part of the name before `-00001-of-00003.gguf`, if the name matches the position.
 fn prefix(path: &Path, place: SplitNumber) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let ending = format!("-{:05}-of-{:05}.gguf", place.number + 1, place.count);

@@ -1,10 +1,9 @@
-//! How tensor values are stored.
+//! The storage types of tensor values.
 
 use std::fmt;
 
 /// The raw type id of a tensor.
-/// Any id is a value of this type; the table below knows names and block sizes of those that ggml
-/// defines.
+/// Any id is a valid value; the table below has names and block sizes of those that ggml defines.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TensorType(pub u32);
 
@@ -14,12 +13,12 @@ macro_rules! tensor_types {
         impl TensorType {
             $(pub const $constant: TensorType = TensorType($id);)*
         }
-        /// Id, name, values a block, bytes a block.
+        /// Id, name, values per block, bytes per block.
         const TABLE: &[(u32, &str, u64, u64)] = &[$(($id, stringify!($constant), $values, $bytes)),*];
     };
 }
 
-// Gaps in the ids are types that ggml has removed.
+// The missing ids are types that ggml has removed.
 // Sizes: the block structs of `ggml-common.h`.
 tensor_types! {
     F32 = 0, 1, 4;
@@ -68,20 +67,21 @@ impl TensorType {
         self.row().map_or_else(|| format!("type {}", self.0), |row| row.1.to_owned())
     }
 
-    /// What to download where a file has this type and it can't be computed with.
+    /// Which file to download instead if tensors of this type aren't supported.
     pub fn instead(self) -> &'static str {
         match self.0 {
-            // Once 4-bit blocks of another layout; then the MXFP4 of the first files of gpt-oss.
+            // 4-bit blocks of another layout once had this id, then the MXFP4 of gpt-oss's first
+            // files.
             4 => "files of this kind are out of date: download a newer file of the model",
-            // Q4_0 and IQ4_NL with the rows of a certain machine interleaved, until they were
-            // interleaved at load.
+            // Q4_0 and IQ4_NL with rows interleaved for a certain machine, before interleaving
+            // moved to load time.
             31..=33 | 36..=38 => "download a Q4_0 file of the model",
             _ => "download a Q4_K_M file of the model",
         }
     }
 
-    /// Values in a block and bytes that it takes; `None` for an unknown type.
-    /// Rows are whole blocks.
+    /// Values in a block and its size in bytes; `None` for an unknown type.
+    /// Rows consist of whole blocks.
     pub fn block(self) -> Option<(u64, u64)> {
         self.row().map(|row| (row.2, row.3))
     }

@@ -1,4 +1,4 @@
-//! Round trips, and files that lie.
+//! Round trips, and malformed files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Every value type, three kinds of tensors, one of a type that nobody knows.
+/// Every value type, three kinds of tensors, one of an unknown type.
 fn sample() -> Writer {
     Writer::new()
         .meta("general.architecture", "test")
@@ -61,7 +61,7 @@ fn round_trip() {
         let q = gguf.tensor("q").unwrap();
         assert_eq!(q.values(), 64);
         assert_eq!(&gguf.data(q)[..], &[2u8; 68]);
-        // Up to the next tensor, so with the padding.
+        // Up to the next tensor, including the padding.
         let odd = gguf.data(gguf.tensor("odd").unwrap());
         assert_eq!(&odd[..40], &[7u8; 40]);
         assert_eq!(odd.len() as u64, 40u64.next_multiple_of(alignment as u64));
@@ -101,7 +101,7 @@ fn getters_widen_and_name_what_is_wrong() {
     check(m.missing("llama.block_count"), "test.gguf has no metadata key llama.block_count");
 }
 
-/// A header by hand: magic, version 3, counts, then whatever follows.
+/// A handwritten header: magic, version 3, counts, then `rest`.
 fn header(tensors: u64, keys: u64, rest: &[&[u8]]) -> Vec<u8> {
     let mut bytes = b"GGUF\x03\0\0\0".to_vec();
     bytes.extend(tensors.to_le_bytes());
@@ -273,7 +273,7 @@ fn split_files_are_joined() {
     );
 }
 
-/// Reads everything that a file claims to hold; a lie that got through would panic here.
+/// Reads everything that a file claims to contain; an undetected false claim would panic here.
 fn touch(gguf: &Gguf) {
     for info in gguf.tensors() {
         assert_eq!(gguf.data(info).len() as u64, info.bytes);
@@ -320,7 +320,7 @@ proptest! {
 fn every_truncation_is_an_error_or_whole() {
     let bytes = sample().bytes().unwrap();
     let whole = parse(bytes.clone()).unwrap();
-    // Behind the last tensor that has bytes there is only padding.
+    // Only padding follows the last tensor that has bytes.
     let end = whole.tensors().map(|t| t.offset() + t.bytes).max().unwrap() as usize;
     for cut in 0..end {
         assert!(parse(bytes[..cut].to_vec()).is_err(), "cut at {cut}");

@@ -44,7 +44,7 @@ pub enum Array {
     F64(Vec<f64>),
 }
 
-/// Many strings in one allocation: a vocabulary has hundreds of thousands of short ones.
+/// Many strings in one allocation, since a vocabulary has hundreds of thousands of short ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strings {
     text: String,
@@ -58,7 +58,7 @@ impl Strings {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -70,7 +70,7 @@ impl Strings {
         Some(&self.text[start..end])
     }
 
-    /// All of them in order.
+    /// All strings in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         let mut start = 0;
         self.ends.iter().map(move |&end| &self.text[std::mem::replace(&mut start, end)..end])
@@ -96,7 +96,7 @@ impl<S: AsRef<str>> FromIterator<S> for Strings {
 const NAMES: [&str; 13] =
     ["u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"];
 
-/// Arrays in arrays beyond this are refused; real files have at most one level.
+/// Arrays nested deeper than this are refused; real files have at most one level.
 const DEEPEST: usize = 8;
 
 impl Value {
@@ -126,7 +126,7 @@ impl Value {
         }
     }
 
-    /// As a whole number of any sign, where it is one.
+    /// The value as an integer of any sign, if it is one.
     pub fn integer(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(v) => v.into(),
@@ -163,7 +163,7 @@ impl Value {
 }
 
 impl Array {
-    /// Number of values; of arrays, in an array of arrays.
+    /// Number of values; in an array of arrays, number of arrays.
     pub fn len(&self) -> usize {
         match self {
             Array::U8(v) => v.len(),
@@ -182,7 +182,7 @@ impl Array {
         }
     }
 
-    /// Whether there is no value.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -270,7 +270,7 @@ fn numbers<T, const N: usize>(
     field: Arguments<'_>,
     from: fn([u8; N]) -> T,
 ) -> Result<Vec<T>, GgufError> {
-    // No overflow: `count` of at least N bytes each were found to fit into what is left.
+    // Can't overflow: `count` items of at least N bytes were checked against the remaining bytes.
     let (whole, _) = cursor.take((count * N) as u64, field)?.as_chunks::<N>();
     Ok(whole.iter().map(|&bytes| from(bytes)).collect())
 }

@@ -1,4 +1,4 @@
-//! Writing GGUF files: tests, and packing the model that ships.
+//! Writes GGUF files, for tests and for packing the model that ships.
 
 use std::io::{self, Write};
 
@@ -6,12 +6,11 @@ use super::parse::DEFAULT_ALIGNMENT;
 use super::{Array, Gguf, TensorType, Value};
 
 /// Collects a file and writes it.
-/// A file that was read and written again is the same, byte for byte, where the original had the
-/// usual layout: tensors in the order of the table, padded with zeros.
+/// Reading and rewriting a file reproduces it byte for byte if the original has the usual layout:
+/// tensors in the order of the table, padded with zeros.
 ///
 /// ```
-/// use alara_engine::Gguf;
-/// use alara_engine::inspect::{TensorType, Writer};
+/// use alara_text::gguf::{Gguf, TensorType, Writer};
 /// let bytes = Writer::new()
 ///     .meta("general.architecture", "qwen3")
 ///     .tensor("output_norm.weight", &[2], TensorType::F32, [1f32, 2.0].map(f32::to_le_bytes).concat())
@@ -44,7 +43,7 @@ impl Writer {
         Writer { version: 3, metadata: Vec::new(), tensors: Vec::new() }
     }
 
-    /// Keys, values, tensors and their bytes of a file that was read.
+    /// The keys, values and tensors of a file that was read.
     pub fn copy_of(gguf: &Gguf) -> Writer {
         let mut writer = Writer::new();
         for (key, value) in gguf.metadata().iter() {
@@ -56,7 +55,7 @@ impl Writer {
         writer
     }
 
-    /// As [`Writer::copy_of`], as a file of another architecture: keys have its prefix.
+    /// As [`Writer::copy_of`], with the keys' prefix changed to another architecture.
     pub fn copy_as(gguf: &Gguf, architecture: &str) -> Writer {
         let mut writer = Writer::copy_of(gguf);
         let own = gguf.metadata().iter().find(|(key, _)| *key == "general.architecture");
@@ -69,14 +68,14 @@ impl Writer {
         writer.meta("general.architecture", architecture)
     }
 
-    /// Another version than 3: 1 has counts of 32 bits.
+    /// Sets a version other than 3; version 1 has 32-bit counts.
     pub fn version(mut self, version: u32) -> Writer {
         self.version = version;
         self
     }
 
-    /// Adds a key, or replaces its value where it stands.
-    /// `general.alignment` decides the layout of the file.
+    /// Adds a key, or replaces its value in place.
+    /// `general.alignment` determines the layout of the file.
     pub fn meta(mut self, key: &str, value: impl Into<Value>) -> Writer {
         let value = value.into();
         match self.metadata.iter_mut().find(|(k, _)| k == key) {
@@ -86,7 +85,7 @@ impl Writer {
         self
     }
 
-    /// Adds a tensor; `shape` in GGUF's order, row length first.
+    /// Adds a tensor; `shape` is in GGUF's order, row length first.
     pub fn tensor(mut self, name: &str, shape: &[u64], kind: TensorType, data: impl Into<Vec<u8>>) -> Writer {
         self.tensors.push(Tensor { name: name.to_owned(), shape: shape.to_vec(), kind, data: data.into() });
         self
@@ -100,8 +99,8 @@ impl Writer {
     }
 
     /// Writes the file.
-    /// [`io::ErrorKind::InvalidInput`] if a tensor's bytes are not what its shape and type need, or
-    /// the alignment is no power of two.
+    /// [`io::ErrorKind::InvalidInput`] if the size of a tensor's data doesn't match its shape and
+    /// type, or the alignment is no power of two.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let alignment = self.alignment()?;
         let mut head = Vec::new();

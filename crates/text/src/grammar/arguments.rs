@@ -1,4 +1,4 @@
-//! The grammar of a call's arguments, in each of the ways in which formats write them.
+//! The grammar of a call's arguments, in every encoding that formats use.
 
 use std::collections::HashMap;
 
@@ -19,26 +19,26 @@ pub(super) enum Term {
     Rule(String),
 }
 
-/// How long the text of a grammar may be, in bytes.
+/// Longest text of a grammar, in bytes.
 const LONGEST: usize = super::bounds::LONGEST;
 
 /// Rules of a Lark grammar.
 pub(super) struct Rules<'a> {
     token: Token<'a>,
     judge: Judge<'a>,
-    /// Most characters of a string in arguments, where the schema sets no limit.
+    /// Most characters of a string in arguments if the schema sets no limit.
     pub(super) string_limit: Option<usize>,
-    /// What was left out of the tools' schemas.
+    /// The constraints that were left out of the tools' schemas.
     pub(super) loosened: Vec<String>,
-    /// How many schemas the one at hand is inside of.
+    /// How many schemas enclose the current one.
     pub(super) depth: usize,
     rules: Vec<String>,
-    /// How long they are together, in bytes.
+    /// Total length of the rules, in bytes.
     size: usize,
     values: usize,
-    /// The rules of the subschemas that references name, of the schema at hand.
+    /// Rules of the current schema's subschemas, by the references to them.
     pub(super) named: HashMap<String, String>,
-    /// Rules and lexemes by their bodies, so that there is one of each.
+    /// Rules and lexemes by their bodies, for deduplication.
     known: HashMap<String, String>,
 }
 
@@ -67,10 +67,10 @@ impl<'a> Rules<'a> {
         self.rules.push(rule);
     }
 
-    /// Whether there is room and time for more.
+    /// Checks that size and time permit more rules.
     ///
     /// # Errors
-    /// What there isn't.
+    /// The exhausted limit.
     pub(super) fn go_on(&self) -> Result<(), SchemaError> {
         if self.size > LONGEST {
             return Err(SchemaError::of_whole(format!("its grammar is longer than {} MiB", LONGEST >> 20)));
@@ -83,10 +83,10 @@ impl<'a> Rules<'a> {
         Ok(())
     }
 
-    /// What is against a lexeme, given by its body, that the keyword at a place asks for.
+    /// Checks that a lexeme, given by its body, isn't too expensive for the keyword at `place`.
     ///
     /// # Errors
-    /// That it costs too much.
+    /// If it is.
     pub(super) fn afford(&self, lexeme: &str, place: &str) -> Result<(), SchemaError> {
         self.go_on()?;
         (self.judge.lexeme)(lexeme).map_err(|reason| SchemaError::new(place, reason))
@@ -96,13 +96,13 @@ impl<'a> Rules<'a> {
         self.rules.join("\n")
     }
 
-    /// The name of a rule that is still to come.
+    /// A new name, for a rule that is defined later.
     pub(super) fn fresh_rule(&mut self) -> String {
         self.values += 1;
         format!("v{}", self.values)
     }
 
-    /// The rule of this body; gives its name.
+    /// Adds a rule with this body, unless it exists; returns its name.
     pub(super) fn rule(&mut self, attributes: &str, body: &str) -> String {
         let key = format!("{attributes}: {body}");
         if let Some(name) = self.known.get(&key) {
@@ -114,7 +114,7 @@ impl<'a> Rules<'a> {
         name
     }
 
-    /// The lexeme of this body; gives its name.
+    /// Adds a lexeme with this body, unless it exists; returns its name.
     pub(super) fn lexeme(&mut self, body: &str) -> String {
         if let Some(name) = self.known.get(body) {
             return name.clone();
@@ -126,13 +126,13 @@ impl<'a> Rules<'a> {
         name
     }
 
-    /// `text`, in which what is a token of its own is matched by its id.
+    /// A literal of `text`, in which special tokens are matched by their ids.
     /// Empty for an empty text.
     pub(super) fn literal(&self, text: &str) -> String {
         let mut parts: Vec<String> = Vec::new();
         let (mut plain, mut rest) = (0, 0);
         while let Some(at) = text[rest..].find(['<', '[', ']', '｜']).map(|at| rest + at) {
-            // The markers of all families end with one of these.
+            // The markers of all families end with one of these characters.
             let ends =
                 text[at..].char_indices().skip(1).filter(|(_, end)| ['>', ']', '[', '｜'].contains(end));
             let found = ends
@@ -156,7 +156,7 @@ impl<'a> Rules<'a> {
         parts.join(" ")
     }
 
-    /// The parts one after the other; neighbouring texts become one.
+    /// Concatenates the parts; adjacent texts become one.
     pub(super) fn sequence(&self, parts: &[Term]) -> String {
         let mut text = String::new();
         let mut out: Vec<String> = Vec::new();
@@ -174,15 +174,15 @@ impl<'a> Rules<'a> {
         if out.is_empty() { "\"\"".into() } else { out.join(" ") }
     }
 
-    /// The arguments of `tool`.
-    /// Unless it is strict, keywords that can't be guaranteed are left out.
+    /// The grammar of the arguments of `tool`.
+    /// Unless the tool is strict, keywords that can't be guaranteed are left out.
     pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Terms {
         let strict = self.exact_arguments(encoding, tool, format, Together::Exactly);
         let refusal = match strict {
             Err(refusal) if !tool.strict => refusal,
             outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
         };
-        // Arguments that depend on each other come in any choice; what else is left out stays.
+        // Dependent arguments are permitted in any combination; everything else stays left out.
         let mut dependent = Some(refusal.clone()).filter(SchemaError::is_dependence);
         let mut make = |parameters: &Value, first: Together| {
             let tool = Tool { parameters: parameters.clone(), ..tool.clone() };
@@ -247,7 +247,7 @@ impl<'a> Rules<'a> {
                     value.map(|value| self.sequence(&[key(":"), Term::Rule(value)]))
                 }
             };
-            // What is said of a keyword keeps its place.
+            // A refusal of a keyword keeps its place.
             let item = item.map_err(|refusal| match refusal.pointer.as_str() {
                 "" => refuse(format!(
                     "the {} format can't express {}: {}",
@@ -271,8 +271,8 @@ impl<'a> Rules<'a> {
         Ok(vec![Term::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
     }
 
-    /// The items in their order, those that are not required perhaps absent, with `separator`
-    /// between those that are there.
+    /// The items in their order, of which optional ones may be absent, with `separator` between
+    /// those present.
     pub(super) fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
         let following: Vec<String> = items
             .iter()
@@ -292,10 +292,9 @@ impl<'a> Rules<'a> {
         if options.is_empty() { String::new() } else { format!("({})?", options.join(" | ")) }
     }
 
-    /// Those of the parts from `low` to `high` that do not stand before `from`, one after the
-    /// other.
-    /// Halves are rules, so that a part is spelled out once, whatever stands before, and rules
-    /// don't nest deep.
+    /// The parts from `low` to `high`, without those before `from`, concatenated.
+    /// Each half is a rule, so that a part is spelled out once, whatever precedes it, and rules
+    /// don't nest deeply.
     fn run(&mut self, parts: &[String], from: usize, low: usize, high: usize) -> String {
         match high - low {
             0 => String::new(),
@@ -310,7 +309,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// `<key>value</key>`, as the format spells it.
+    /// `<key>value</key>`, in the format's own tags.
     fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, SchemaError> {
         let distinct = tagged.string != tagged.other;
         let (strings, other) = split(schema);
@@ -335,8 +334,8 @@ impl<'a> Rules<'a> {
         Ok(format!("({})", options.join(" | ")))
     }
 
-    /// A string without quotes and what closes it.
-    /// `unlike_json` keeps out what would be read as another type's value.
+    /// A string without quotes, and the text that closes it.
+    /// `unlike_json` excludes texts that would be read as a value of another type.
     pub(super) fn raw_string(
         &mut self,
         schema: &Value,
@@ -350,7 +349,7 @@ impl<'a> Rules<'a> {
             if let Some(text) = texts.iter().find(|text| text.contains(end)) {
                 return Err(unfit(format!("{} contains {}", quote(text), quote(end))));
             }
-            // A text that could be read as another type's value can't be told from it.
+            // A text that could be read as a value of another type is ambiguous.
             let texts = texts.iter().filter(|text| !unlike_json || !looks_like_json(text));
             let texts: Vec<String> = texts
                 .map(|text| self.sequence(&[Term::Literal(format!("{text}{}", tagged.close))]))
@@ -360,7 +359,7 @@ impl<'a> Rules<'a> {
             }
             return Ok(Term::Rule(self.rule("", &texts.join(" | "))));
         }
-        // A terminal is never empty.
+        // A terminal must not be empty.
         let is_token = close.starts_with("<[");
         let mut terms = vec![without(&[end], if is_token { '+' } else { '*' })];
         if unlike_json {
@@ -374,8 +373,8 @@ impl<'a> Rules<'a> {
             && !is_token
             && !unlike_json
         {
-            // The first end of a value is its end, whatever white space stands before: that takes
-            // no look at the whole of it.
+            // The first closing text ends a value, whatever whitespace precedes it; this avoids
+            // searching the whole value.
             let tail = self.literal(tagged.close.trim_start().strip_prefix(end).unwrap_or_default());
             let value = self.rule(&format!("[suffix={}]", quote(end)), &format!("/(?s:.{{0,{most}}})/"));
             return Ok(Term::Rule(format!("{value} {tail}")));
@@ -506,13 +505,12 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// For what a format can't express.
+/// An error for what a format can't express.
 pub(super) fn unfit(reason: impl Into<String>) -> SchemaError {
     SchemaError::of_whole(reason.into())
 }
 
-/// Whether the parser, which looks at the tool's own schema, takes what is written for what was
-/// meant.
+/// Whether the parser, which uses the tool's own schema, reads a written value as the intended one.
 fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
     let meant = Types::of(&property.schema, &property.schema);
     let read = Types::of_argument(&tool.parameters, &property.name);
@@ -520,12 +518,12 @@ fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
     distinct || if meant.only_string() { read.only_string() } else { read.contains_all(meant) }
 }
 
-/// Whether a written schema is one of strings that are not listed.
+/// Whether a written schema permits strings other than an enumeration.
 fn is_string(schema: &Value) -> bool {
     parts(schema).iter().any(|part| part.get("type").is_some_and(|name| name == "string"))
 }
 
-/// The parts of a written schema that strings fulfil, and the part that other values do.
+/// Splits a written schema into the parts for strings and the part for other values.
 fn split(schema: &Value) -> (Vec<Value>, Option<Value>) {
     let (mut strings, mut others) = (Vec::new(), Vec::new());
     let mut open = vec![schema];
@@ -558,7 +556,7 @@ fn split(schema: &Value) -> (Vec<Value>, Option<Value>) {
     (strings, other)
 }
 
-/// A written schema by the types that the tag names; as it is where it names none.
+/// Splits a written schema by the types that the tag names; unchanged if it names none.
 fn by_type(schema: &Value, tagged: &Tagged) -> Vec<(&'static str, Value)> {
     if !tagged.other.contains("{type}") {
         return vec![("", schema.clone())];

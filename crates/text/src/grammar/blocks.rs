@@ -7,8 +7,8 @@ use crate::chat::formats::{Tagged, fences};
 use crate::request::Tool;
 
 impl Rules<'_> {
-    /// The blocks that are calls of `tool`: what follows the mark on the first line, and the rest.
-    /// Unless it is strict, keywords that can't be guaranteed are left out.
+    /// The blocks that call `tool`: the text after the mark on the first line, and the rest.
+    /// Unless the tool is strict, keywords that can't be guaranteed are left out.
     pub(super) fn block(&mut self, tool: &Tool) -> Result<Vec<(&'static str, String)>, GrammarError> {
         let strict = self.exact_block(tool);
         let refusal = match strict {
@@ -52,7 +52,7 @@ impl Rules<'_> {
             blocks.push(("\n", lines.clone()));
         }
         if has_others {
-            // A call without arguments ends with its mark.
+            // The first line of a call without arguments ends after its mark.
             let mut some = others.clone();
             some["minProperties"] = 1.into();
             let schema = schema::arguments(&some, self.string_limit)

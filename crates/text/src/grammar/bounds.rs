@@ -1,31 +1,31 @@
-//! How much a grammar may have before llguidance reads it, which can't be interrupted.
+//! Limits on a grammar that are checked before llguidance reads it, which can't be interrupted.
 //!
-//! What it takes long for can be told from the text: it compares each mention of a lexeme with all
-//! lexemes, follows rules on the stack, and makes much of each character of an expression.
-//! So a text within these bounds takes a fraction of a second.
+//! Its cost can be estimated from the text: llguidance compares each mention of a lexeme with all
+//! lexemes, follows rules on the stack, and expands each character of an expression.
+//! A text within these limits takes a fraction of a second.
 
 use std::collections::{HashMap, HashSet};
 
-/// Bytes of a grammar that is made here.
+/// Size limit of a generated grammar, in bytes.
 pub(super) const LONGEST: usize = 4 << 20;
-/// Bytes of one that a client sends.
+/// Size limit of a client's grammar, in bytes.
 const GIVEN: usize = 1 << 20;
-/// Mentions of lexemes in rules, times the lexemes: each of 6,000 once, say.
+/// Limit of mentions of lexemes in rules times lexemes: for example 6,000 mentioned once each.
 const COMPARISONS: usize = 40_000_000;
-/// Bytes of all expressions in a grammar that a client sends, and how many a class such as `\w`
-/// counts for, which is some hundred ranges.
+/// Size limit of all expressions in a client's grammar, in bytes; a class such as `\w` counts for
+/// several hundred, since it has some hundred ranges.
 const EXPRESSIONS: usize = 1 << 18;
 const CLASS: usize = 100;
 /// Parts of a grammar that may be left out or repeated: what follows each of many may come at any
 /// of them, so that the work grows by the square.
 const QUANTIFIERS: usize = 2000;
-/// How deep rules may mention each other.
+/// How deep rules may nest.
 const DEPTH: usize = 400;
 
-/// Whether llguidance is soon through with a grammar in Lark.
+/// Checks that llguidance can process a Lark grammar quickly.
 ///
 /// # Errors
-/// What it has too much of.
+/// The exceeded limit.
 pub(super) fn check(lark: &str) -> Result<(), String> {
     if lark.len() > LONGEST {
         return Err(format!("it is longer than {} MiB", LONGEST >> 20));
@@ -33,7 +33,7 @@ pub(super) fn check(lark: &str) -> Result<(), String> {
     Measure::of(lark).check()
 }
 
-/// The bound for a grammar that a client sends.
+/// Checks the limits for a client's grammar.
 ///
 /// # Errors
 /// As [`check`].
@@ -56,10 +56,10 @@ pub(super) fn check_given(lark: &str) -> Result<(), String> {
     measure.check()
 }
 
-/// Whether a text is short enough for a grammar that a client sends.
+/// Checks the size limit for a client's grammar.
 ///
 /// # Errors
-/// It is not.
+/// If the text is too long.
 pub(super) fn check_size(text: &str) -> Result<(), String> {
     match text.len() > GIVEN {
         true => Err(format!("it has {} bytes; the most is {} MiB", text.len(), GIVEN >> 20)),
@@ -67,25 +67,25 @@ pub(super) fn check_size(text: &str) -> Result<(), String> {
     }
 }
 
-/// What a grammar in Lark has.
+/// The size of a Lark grammar.
 #[derive(Debug, Default, PartialEq)]
 struct Measure {
-    /// Lexemes, and how often rules mention any.
+    /// Number of lexemes, and of their mentions in rules.
     lexemes: usize,
     mentions: usize,
     /// Bytes of expressions, weighted by the cost of compiling them.
     expressions: usize,
     /// Parts that may be left out or repeated.
     quantifiers: usize,
-    /// How deep rules mention each other.
+    /// Nesting depth of rules.
     depth: usize,
 }
 
-/// A piece of Lark's text.
+/// A token of Lark's syntax.
 enum Piece<'t> {
     Text(&'t str),
     Expression(&'t str),
-    /// What is read by other rules follows: a schema, or the text of an expression.
+    /// Text with a syntax of its own follows: a schema, or the text of an expression.
     Embedded,
     Name(&'t str),
     Colon,
@@ -98,7 +98,7 @@ impl Measure {
     fn of<'t>(lark: &'t str) -> Measure {
         let mut measure = Measure::default();
         let (mut lexemes, mut mentioned) = (HashSet::new(), HashMap::<&str, Vec<&str>>::new());
-        // The name that a line begins with, and the one that is defined.
+        // The name that a line begins with, and the name being defined.
         let (mut first, mut defined) = (None, "");
         let (mut at_begin, mut embedded) = (true, false);
         for piece in pieces(lark).chain([Piece::Line]) {
@@ -115,7 +115,7 @@ impl Measure {
                     None
                 }
                 Piece::Name(name) => Some(name),
-                // It defined nothing.
+                // The line defined nothing.
                 Piece::Line => first.take(),
                 _ => None,
             };
@@ -161,7 +161,7 @@ impl Measure {
     }
 }
 
-/// The bytes of an expression, in which classes that stand for many ranges count more.
+/// The bytes of an expression, with classes of many ranges weighted higher.
 fn weight(expression: &str) -> usize {
     let pairs = expression.as_bytes().windows(2);
     let classes = pairs.filter(|pair| pair[0] == b'\\' && b"wWpPdDsSbB".contains(&pair[1]));
@@ -183,10 +183,10 @@ fn is_terminal(name: &str) -> bool {
     name.trim_start_matches('_').starts_with(|first: char| first.is_ascii_uppercase())
 }
 
-/// How deep llguidance follows names, in the order in which it does.
+/// How deep llguidance recurses into names, following its order.
 fn depth(mentioned: &HashMap<&str, Vec<&str>>) -> usize {
     let mut seen = HashSet::from(["start"]);
-    // The way to where we are, each with what is still to be followed there.
+    // The path to the current name, each entry with the names still to be followed.
     let mut way = vec![mentioned.get("start").map(|names| names.iter()).unwrap_or_default()];
     let mut deepest = 1;
     while let Some(names) = way.last_mut() {
@@ -202,7 +202,7 @@ fn depth(mentioned: &HashMap<&str, Vec<&str>>) -> usize {
     deepest
 }
 
-/// The pieces of a text as llguidance's lexer cuts it; what is none of them is left out.
+/// The pieces of a text as llguidance's lexer splits it; other text is skipped.
 fn pieces(lark: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -221,7 +221,7 @@ fn pieces(lark: &str) -> impl Iterator<Item = Piece<'_>> {
                     let length = literal(rest, letter);
                     (length, Some(Piece::Text(&rest[..length])))
                 }
-                // A token by its name or id.
+                // A token by name or id.
                 '<' => {
                     let length = rest[1..].find(|c: char| c.is_whitespace() || "<>".contains(c));
                     let end = length.map_or(rest.len(), |length| length + 1);
@@ -258,14 +258,14 @@ fn name(text: &str) -> usize {
     text.find(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c)).unwrap_or(text.len())
 }
 
-/// How long a literal is that ends with what it begins with, escapes left aside.
+/// Length of a literal that ends with its first character, skipping escapes.
 fn literal(text: &str, end: char) -> usize {
     let mut escaped = true;
     for (at, letter) in text.char_indices() {
         if letter == end && !escaped {
             return at + 1;
         }
-        // The first character is its beginning.
+        // Skip the opening character.
         escaped = letter == '\\' && !escaped;
     }
     text.len()
@@ -285,7 +285,7 @@ mod tests {
         check("start: A b\nA: \"x\" | /y\\/z/ | \"w\"\nb: A+ \"x\"", 2, 3, 6, 2);
         check("start: (\nA\n| B)", 2, 2, 0, 2);
         check("start: /\\w\\d/ %regex {\"substring_chars\": \"abc\"}", 3, 3, 6 + 200 + 17 + 5, 1);
-        // What is no literal: comments, tokens with a quote, and what is escaped.
+        // Non-literals: comments, tokens with a quote, escapes.
         check("start: <\"> \"a\" # \"b\"\n// \"c\" /d/\n", 1, 1, 0, 1);
         check("start: </> \"a\" \"\\\"b\" <#> \"c\"", 3, 3, 0, 1);
         check("start: b\nb[suffix=\"x\"]: /y/\n?c: start", 2, 2, 3, 2);

@@ -1,38 +1,38 @@
-//! The grammars of earlier turns, compiled, for the turns to come.
+//! Compiled grammars of earlier turns, kept for later turns.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use llguidance::TokenParser;
 
-/// How many grammars are cached: a tool set has one for each tool choice in use.
-/// Cost: below one megabyte for a few tools, some megabytes for hundreds.
+/// How many grammars are cached: a tool set has one for each tool choice used.
+/// Cost: less than 1 MB for a few tools, several MB for hundreds.
 const MOST: usize = 64;
 
 /// A compiled grammar.
 pub(super) struct Compiled {
-    /// At its start.
+    /// The parser at the start of the grammar.
     pub parser: TokenParser,
-    /// What of the tools' schemas it does not guarantee.
+    /// The constraints of the tools' schemas that the grammar doesn't guarantee.
     pub loosened: Arc<[String]>,
 }
 
 impl Compiled {
-    /// A copy that shares nothing which changes: what happens to it happens to no other turn.
+    /// Copies the grammar without sharing mutable state with other turns.
     fn copy(&self) -> Self {
         Compiled { parser: self.parser.deep_clone(), loosened: self.loosened.clone() }
     }
 }
 
-/// Compiled grammars by a text that says all they were made from; the one used last first.
+/// Compiled grammars by a text that covers everything they depend on; most recently used first.
 #[derive(Default)]
 pub(super) struct GrammarCache {
     entries: Mutex<VecDeque<(String, Compiled)>>,
 }
 
 impl GrammarCache {
-    /// The grammar that `key` stands for, and whether it was cached.
-    /// If not, `compile` makes it, and nobody waits meanwhile.
+    /// The grammar for `key`, and whether it was cached.
+    /// If not, `compile` builds it, without blocking other turns.
     pub(super) fn grammar<E>(
         &self,
         key: String,

@@ -1,6 +1,6 @@
-//! The state of one turn's grammar: what may follow, what must, and the sampled token among it.
+//! The state of one turn's grammar: permitted tokens, forced tokens, and sampling among them.
 //!
-//! Any failure of llguidance is final: every later call fails too, so that nothing can be sampled
+//! Any failure of llguidance is final: every later call fails too, so that no token is sampled
 //! unconstrained.
 //!
 //! Sampling keeps the sampler's distribution over the permitted tokens, whether or not a mask was
@@ -17,24 +17,24 @@ use super::GrammarError;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
-/// llguidance spends fuel on new states of its lexer and gets [new fuel](super::cost) only where it
+/// llguidance spends fuel on new lexer states and gets [new fuel](super::cost) only when it
 /// computes a mask.
-/// After so many points one is computed even if the question is about a single token, so that a
-/// long turn doesn't run dry.
+/// After this much fuel a mask is computed even for a question about a single token, so that a long
+/// turn doesn't run out.
 const FUEL: usize = 100_000;
 
-/// The top logits with their tokens; `None`: to read all is as good.
+/// The top logits with their tokens; `None` if reading all logits is as cheap.
 type TopK = Option<Vec<(f32, u32)>>;
 
 /// The state of a turn's grammar.
 /// After an error every further call fails.
 pub struct Constraint {
     parser: TokenParser,
-    /// Why it failed.
+    /// The reason of the failure.
     failure: Option<String>,
-    /// What may follow, if that was computed.
+    /// The mask, if it was computed.
     mask: Option<SimpleVob>,
-    /// Fuel that had been spent when there was new fuel.
+    /// Fuel that had been spent at the last refill.
     refuelled: usize,
     usage: GrammarUsage,
     loosened: Arc<[String]>,
@@ -51,30 +51,32 @@ impl Constraint {
         Constraint { loosened, ..self }
     }
 
-    /// What of the tools' schemas it does not guarantee: tool, keyword, place and reason of each.
+    /// The constraints of the tools' schemas that aren't guaranteed: each with tool, keyword, place
+    /// and reason.
     pub fn loosened(&self) -> &[String] {
         &self.loosened
     }
 
-    /// What it has done so far and how long that took.
+    /// Work done so far, and its time.
     pub fn usage(&self) -> GrammarUsage {
         self.usage
     }
 
-    /// Samples the next token from `logits`, once nothing is [forced](Constraint::forced).
-    /// `seen` is for the penalties.
+    /// Samples the next token from `logits` once no token is [forced](Constraint::forced).
+    /// `seen` holds the tokens for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
-    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone.
-    /// At temperature 0 it is the most likely of them.
-    /// Else it is `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after
-    /// that.
-    /// It does not depend on whether there is a mask.
-    /// Where nothing is cut a token is sampled from all, and only if it is forbidden, a second one
-    /// under the mask.
-    /// With P the probability of all allowed tokens that samples x with
+    /// The distribution is the result of the sampler's steps on the logits of the allowed tokens
+    /// alone.
+    /// At temperature 0 it selects the most likely of them.
+    /// Otherwise it is `softmax(logits / temperature)` over them, then cut by top-k, top-p and
+    /// min-p.
+    /// It doesn't depend on whether a mask is computed.
+    /// Without cuts, a token is sampled from all, and only if it is forbidden, a second one under
+    /// the mask.
+    /// With P the total probability of the allowed tokens, this samples x with
     /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
-    /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
+    /// The cuts depend on which tokens are allowed, so with them the mask is computed first.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -96,11 +98,11 @@ impl Constraint {
         Ok(sampler.sample_unpenalized(logits))
     }
 
-    /// The token that [`Constraint::sample`] would give, where the top logits
-    /// [decide](Sampler::top_needed) that.
-    /// `top_k` gives them of the tokens whose bit is set; `candidates` are those of all that mean
-    /// something.
-    /// `None`: it takes all.
+    /// The token that [`Constraint::sample`] would return, if the top logits
+    /// [suffice](Sampler::top_needed).
+    /// `top_k` returns the top logits of the tokens whose bit is set; `candidates` are all tokens
+    /// that the vocabulary defines.
+    /// `None` if all logits are needed.
     ///
     /// # Errors
     /// [`GrammarError::Failed`], or the error of `top_k`.
@@ -127,8 +129,8 @@ impl Constraint {
         Ok(top_k(&among)?.and_then(|few| sampler.sample_from_top(&few)))
     }
 
-    /// Whether `token` may come next, once nothing is forced.
-    /// What the mask would say, for a fraction of its price.
+    /// Whether `token` may come next once no token is forced.
+    /// Gives the same answer as the mask at a fraction of the cost.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -140,7 +142,7 @@ impl Constraint {
         self.allows_all(&[token])
     }
 
-    /// Whether `tokens` may come next, one after the other.
+    /// Whether `tokens` may come next, in this order.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -156,10 +158,10 @@ impl Constraint {
     }
 
     /// Sets the logits of forbidden tokens, and those beyond the vocabulary, to minus infinity.
-    /// Once the grammar is complete only the tokens that end a turn are left.
+    /// Once the grammar is complete, only the tokens that end a turn remain.
     ///
     /// # Errors
-    /// [`GrammarError::Failed`], also if nothing would be left.
+    /// [`GrammarError::Failed`], also if no token would remain.
     pub fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
         let size = self.trie().vocab_size();
         let mask = self.computed()?;
@@ -177,7 +179,7 @@ impl Constraint {
     }
 
     /// The tokens that must come next, in their canonical tokenization; may be empty.
-    /// They still have to be accepted.
+    /// The caller still has to accept them.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
@@ -190,7 +192,7 @@ impl Constraint {
         Ok(tokens)
     }
 
-    /// Moves on by a token.
+    /// Advances by one token.
     ///
     /// # Errors
     /// [`GrammarError::Failed`] if the mask forbids it.
@@ -208,19 +210,19 @@ impl Constraint {
         })
     }
 
-    /// Whether the turn is complete, so that nothing but its end may follow.
+    /// Whether the turn is complete, so that only its end may follow.
     pub fn finished(&self) -> bool {
         self.failure.is_none() && self.parser.stopped()
     }
 
-    /// Computes what the first steps of a turn ask for, and leaves a full load of fuel.
-    /// Gives the parser at the grammar's start.
+    /// Precomputes what the first steps of a turn need, and refills the fuel.
+    /// Returns the parser at the grammar's start.
     pub(super) fn warm(mut self) -> Result<TokenParser, GrammarError> {
         let forced = self.forced()?;
-        // A clone has its own place in the grammar, but the same lexer.
+        // A clone has its own position in the grammar, but shares the lexer.
         let start = (!forced.is_empty()).then(|| self.parser.clone());
         forced.into_iter().try_for_each(|token| self.accept(token))?;
-        // The second mask finds the states that the first one made, so it spends next to nothing.
+        // The second mask reuses the states of the first, so it spends almost no fuel.
         for _ in 0..2 {
             self.parser.invalidate_bias_cache();
             self.mask = None;
@@ -245,14 +247,14 @@ impl Constraint {
         let needed = spent.saturating_sub(self.refuelled) > FUEL;
         if needed {
             self.refuelled = spent;
-            // A remembered mask would bring no fuel.
+            // A cached mask would bring no fuel.
             self.parser.invalidate_bias_cache();
         }
         Ok(needed)
     }
 
-    /// Asks llguidance.
-    /// Errors and panics are final, and so is a limit that it has run into without saying so.
+    /// Calls llguidance.
+    /// Errors and panics are final, and so is an exceeded limit that it didn't report.
     fn guarded<T>(
         &mut self,
         ask: impl FnOnce(&mut TokenParser) -> Result<T, String>,
@@ -273,20 +275,20 @@ impl Constraint {
         }));
         self.usage.step_time += started.elapsed();
         asked.unwrap_or_else(|panic| Err(text(panic))).map_err(|message| {
-            // That of a panic brings a backtrace along.
+            // The message of a panic includes a backtrace.
             let message = message.lines().next().unwrap_or_default().to_owned();
             self.failure = Some(message.clone());
             GrammarError::Failed { message }
         })
     }
 
-    /// Fails from now on, as llguidance may: for tests.
+    /// Makes the constraint fail, as llguidance may; for tests.
     #[doc(hidden)]
     pub fn break_down(&mut self) {
         let _ = self.guarded(|parser| parser.parser.test_trigger_lexer_error().map_err(text));
     }
 
-    /// The work that the lexer has done so far, in points of llguidance.
+    /// The work that the lexer has done so far, in llguidance's fuel units.
     pub(super) fn work(&self) -> usize {
         self.parser.parser.lexer_stats().total_fuel_spent
     }
@@ -304,7 +306,7 @@ fn compute_mask(parser: &mut TokenParser) -> Result<SimpleVob, String> {
     }
     let mut mask = parser.compute_mask().map_err(text)?;
     if mask.is_allowed(trie.eos_token()) {
-        // llguidance may offer only the first of the tokens that end a turn.
+        // llguidance may permit only the first of the tokens that end a turn.
         trie.eos_tokens().iter().for_each(|&token| mask.allow_token(token));
     }
     if mask.num_set() == 0 {

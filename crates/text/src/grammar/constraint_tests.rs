@@ -1,4 +1,4 @@
-//! That a constraint which fails lets nothing pass.
+//! A failed constraint permits nothing.
 
 use llguidance::ParserFactory;
 use llguidance::api::TopLevelGrammar;
@@ -11,7 +11,7 @@ fn constraint(lark: &str) -> Constraint {
     Constraint::new(parser(lark), true, Duration::ZERO)
 }
 
-/// With limits of llguidance that are easily reached.
+/// A constraint with changed limits of llguidance, to reach them easily.
 fn limited(lark: &str, limit: impl FnOnce(&mut llguidance::api::ParserLimits)) -> Constraint {
     let mut factory = ParserFactory::new_simple(&vocabulary()).unwrap();
     factory.quiet();
@@ -21,7 +21,7 @@ fn limited(lark: &str, limit: impl FnOnce(&mut llguidance::api::ParserLimits)) -
     Constraint::new(parser, true, Duration::ZERO)
 }
 
-/// Nothing works any more.
+/// Checks that every call fails.
 fn assert_dead(constraint: &mut Constraint, reason: &str) {
     let mut sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
     let mut errors = vec![
@@ -46,7 +46,7 @@ fn a_panic_is_an_error_and_final() {
     let mut broken = Constraint::new(start.deep_clone(), true, Duration::ZERO);
     broken.break_down();
     assert_dead(&mut broken, "synthetic error");
-    // Another turn of the same grammar notices nothing.
+    // Another turn with this grammar isn't affected.
     let mut other = Constraint::new(start.deep_clone(), true, Duration::ZERO);
     assert!(other.allows(97).unwrap());
 }
@@ -78,7 +78,7 @@ fn an_accepted_token_that_is_forbidden_is_final() {
 
 #[test]
 fn a_long_turn_does_not_run_dry() {
-    // Each letter leads to a new state of the lexer, each for a price.
+    // Each letter leads to a new lexer state, which costs fuel.
     let long = "start: /([a-z]{1,30000}[0-9]){2}/";
     let spend = |constraint: &mut Constraint, ask: &dyn Fn(&mut Constraint) -> Result<bool, GrammarError>| {
         for _ in 0..20_000 {
@@ -93,7 +93,7 @@ fn a_long_turn_does_not_run_dry() {
     };
     let masks = spend(&mut limited(long, limits), &|constraint| constraint.allows(97)).unwrap();
     assert!(masks > 0, "no new fuel was needed: the test shows nothing");
-    // Without the new fuel it ends.
+    // Without refills it runs out of fuel.
     let dry = spend(&mut limited(long, limits), &|constraint| constraint.allows_all(&[97]));
     assert!(dry.is_err(), "{dry:?}");
 }

@@ -1,11 +1,11 @@
-//! What a lexeme costs, found before a turn begins.
+//! Measures the cost of a lexeme before a turn begins.
 //!
-//! A lexer makes its states as a text is written.
-//! Some expressions have so many states that a mask would take seconds.
-//! Such are those of which many counts or ends have to be tracked, like the format of an address
-//! that also matches a pattern.
-//! They are found by writing some texts at random with the vocabulary at hand.
-//! Those that pass have much room left: a turn doesn't fail.
+//! A lexer creates its states while a text is generated.
+//! Some expressions have so many states that computing a mask would take seconds.
+//! They are those that have to track many counts or ends, like an address format that also matches
+//! a pattern.
+//! To find them, this module generates a few random texts with the actual vocabulary.
+//! Lexemes that pass stay far below the limit, so that turns don't fail.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,35 +18,35 @@ use toktrie::InferenceCapabilities;
 use super::{Constraint, Grammar};
 use crate::request::Until;
 
-/// What rules may cost.
+/// Limits for the cost of rules.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'a> {
-    /// Says what is against a lexeme, given by its body.
+    /// Checks a lexeme, given by its body.
     pub lexeme: &'a dyn Fn(&str) -> Result<(), String>,
-    /// How long there is for them.
+    /// The deadline of the check.
     pub until: &'a Until,
 }
 
-/// Points of fuel for a mask, of which a millisecond spends some ten thousand.
+/// Fuel for a mask; one millisecond spends about ten thousand units.
 pub(super) const MOST: u64 = 4_000_000;
-/// Points that a mask of a lexeme may take.
+/// Fuel that a mask of one lexeme may spend.
 const AFFORDABLE: usize = 200_000;
-/// Points that are next to nothing; after some such masks nothing worse is expected.
+/// A negligible amount of fuel; after several such masks the test stops early.
 const LITTLE: usize = 5_000;
-/// Texts that are written, and tokens of each.
+/// Number of texts, and of tokens in each.
 const TEXTS: u64 = 2;
 const TOKENS: usize = 24;
-/// How many lexemes are remembered.
+/// How many lexemes are cached.
 const REMEMBERED: usize = 4096;
 
-/// Lexemes, and what is said against them.
+/// Lexemes, each with the objection to it, if any.
 pub(super) type Known = Mutex<HashMap<String, Option<String>>>;
 
 impl Grammar {
-    /// Whether a turn can have a lexeme, given by its body in Lark.
+    /// Checks that a turn can afford a lexeme, given by its body in Lark.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if it can't.
     pub(super) fn afford(&self, lexeme: &str) -> Result<(), String> {
         let known = || self.costs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(objection) = known().get(lexeme) {
@@ -79,7 +79,7 @@ impl Grammar {
             parser.map_err(|error| error.to_string().lines().next().unwrap_or_default().to_owned())?;
         parser.start_without_prompt();
         for text in 0..TEXTS {
-            // A clone has its own place in the grammar, but the same lexer.
+            // A clone has its own position in the grammar, but shares the lexer.
             let constraint = Constraint::new(parser.clone(), false, Duration::ZERO);
             write(constraint, 0x9e37_79b9_7f4a_7c15 + text).map_err(dear)?;
         }
@@ -87,7 +87,7 @@ impl Grammar {
     }
 }
 
-/// Writes a text at random.
+/// Generates a random text.
 fn write(mut constraint: Constraint, mut state: u64) -> Result<(), super::GrammarError> {
     let mut little = 0;
     for _ in 0..TOKENS {

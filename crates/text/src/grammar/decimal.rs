@@ -1,16 +1,16 @@
-//! The decimals of an interval, as a regular expression.
+//! The decimals of an interval as a regular expression.
 //!
 //! Decimals are counted in units of their last place, so that bounds are exact.
-//! None is rounded, and none is a prefix of what may be written without being permitted itself.
+//! No decimal is rounded, and no prefix of a decimal counts as one unless it is permitted itself.
 
 use serde_json::Number;
 
-/// Digits of a fraction at most: as many as tell one `f64` from all others.
+/// Most digits of a fraction: enough to distinguish any two `f64`.
 pub(super) const PLACES: usize = 17;
 const UNIT: i128 = 10i128.pow(PLACES as u32);
 
 /// An expression for the decimals from `low` to `high`, both included; `None` if there are none.
-/// Whole ones have no fraction, others one of up to [`PLACES`] digits or none.
+/// Integers have no fraction, other decimals one of up to [`PLACES`] digits or none.
 /// There is no exponent, no `-0` and no superfluous zero before the point.
 pub(super) fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
     let (low, high) = (units(low, true)?, units(high, false)?);
@@ -25,10 +25,10 @@ pub(super) fn between(low: &Number, high: &Number, whole: bool) -> Option<String
     (!options.is_empty()).then(|| choice(&options))
 }
 
-/// A number in units of the last place that is written.
-/// One that has more places is drawn into the interval that it bounds.
+/// A number in units of the last decimal place.
+/// A number with more places is rounded into the interval that it bounds.
 fn units(number: &Number, low: bool) -> Option<i128> {
-    // `f64` has no exponent in its own words.
+    // `f64` prints without an exponent.
     let text =
         number.as_i64().map(|whole| whole.to_string()).or(number.as_f64().map(|value| value.to_string()))?;
     let (negative, text) = text.strip_prefix('-').map_or((false, text.as_str()), |text| (true, text));
@@ -68,7 +68,7 @@ fn above_zero(low: i128, high: i128, whole: bool) -> Option<String> {
     Some(choice(&options))
 }
 
-/// The integers from `low` to `high`, of each length apart.
+/// The integers from `low` to `high`, grouped by length.
 fn integers(low: i128, high: i128) -> String {
     let (mut options, mut from) = (Vec::new(), low);
     while from <= high {
@@ -80,15 +80,15 @@ fn integers(low: i128, high: i128) -> String {
     choice(&options)
 }
 
-/// A point and digits, or nothing where that is in the interval.
+/// A point and digits, or nothing if the interval contains that.
 fn fraction(low: i128, high: i128) -> String {
     let digits = |units: i128| format!("{units:0PLACES$}");
     let text = format!("\\.{}", digits_between(digits(low).as_bytes(), digits(high).as_bytes(), true));
     if low == 0 { format!("(?:{text})?") } else { text }
 }
 
-/// Runs of digits from one to another of the same length.
-/// In a fraction zeros at the end may be left out, but not all digits.
+/// Sequences of digits from `low` to `high`, which have the same length.
+/// In a fraction trailing zeros may be omitted, but not all digits.
 fn digits_between(low: &[u8], high: &[u8], fraction: bool) -> String {
     let (Some((&first, low)), Some((&last, high))) = (low.split_first(), high.split_first()) else {
         return String::new();

@@ -1,9 +1,10 @@
-//! GBNF, llama.cpp's notation of grammars, as Lark for llguidance.
+//! Translates GBNF, llama.cpp's grammar notation, to Lark for llguidance.
 //!
 //! Source: `grammars/README.md` of llama.cpp.
-//! GBNF tells characters apart, Lark lexemes: the longest one counts.
-//! So what needs no recursion becomes one lexeme, in which every division of the text is tried.
-//! That is a whole rule, or neighbours in a rule that recurses.
+//! GBNF matches characters, Lark matches lexemes, of which the longest wins.
+//! So each part without recursion becomes one lexeme, within which every division of the text is
+//! tried.
+//! Such a part is a whole rule, or adjacent items of a recursive rule.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,13 +14,13 @@ use super::GrammarError;
 use super::text::hexadecimal;
 use super::turn::quote;
 
-/// How deep parentheses may stand in each other.
+/// How deep parentheses may nest.
 const DEPTH: usize = 64;
 
-/// The grammar as Lark: GBNF, which is known by the `::=` of its first rule, is translated.
+/// The grammar as Lark; GBNF, recognized by the `::=` of its first rule, is translated.
 ///
 /// # Errors
-/// [`GrammarError::Grammar`] if that can't be.
+/// [`GrammarError::Grammar`] if it can't be translated.
 pub fn to_lark(grammar: &str) -> Result<Cow<'_, str>, GrammarError> {
     let mut lines = grammar.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
@@ -31,7 +32,7 @@ pub fn to_lark(grammar: &str) -> Result<Cow<'_, str>, GrammarError> {
     given.map(Cow::Owned).map_err(|message| GrammarError::Grammar { message })
 }
 
-/// What a rule is made of.
+/// The body of a rule.
 #[derive(Debug)]
 enum Node {
     Literal(String),
@@ -41,12 +42,12 @@ enum Node {
     Rule(usize),
     Sequence(Vec<Node>),
     Choice(Vec<Node>),
-    /// How often: at least, and at most.
+    /// A node with its minimum and maximum count.
     Repeated(Box<Node>, usize, Option<usize>),
 }
 
 impl Node {
-    /// Adds the rules that it mentions.
+    /// Adds the rules that this node mentions.
     fn mentions(&self, rules: &mut HashSet<usize>) {
         match self {
             Node::Literal(_) | Node::Characters(_) => {}
@@ -56,7 +57,7 @@ impl Node {
         }
     }
 
-    /// Whether all rules that it mentions are among these.
+    /// Whether all mentioned rules are among `rules`.
     fn mentions_only(&self, rules: &HashSet<usize>) -> bool {
         match self {
             Node::Literal(_) | Node::Characters(_) => true,
@@ -103,10 +104,11 @@ fn translate(grammar: &str) -> Result<String, String> {
     Ok(writer.out)
 }
 
-/// The rules that need no recursion: whatever they mention needs none.
-/// Each is looked at once, and once for each mention.
+/// The rules that need no recursion, directly or through the rules that they mention.
+/// Visits each rule once, and once more per mention.
 fn flat(rules: &HashMap<usize, Node>) -> HashSet<usize> {
-    // How many of those that it mentions are not known to be flat, and who mentions a rule.
+    // For each rule, how many mentioned rules aren't known to be flat, and the rules that mention
+    // it.
     let (mut waiting, mut mentioned_by) = (HashMap::new(), HashMap::<usize, Vec<usize>>::new());
     for (number, node) in rules {
         let mut mentioned = HashSet::new();
@@ -163,7 +165,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The body of a rule that recurses, or a part of it: neighbours that don't are one lexeme.
+    /// The body of a recursive rule, or a part of it: adjacent non-recursive items form one lexeme.
     fn rule(&mut self, node: &Node) -> String {
         if node.mentions_only(self.flat) {
             return self.named(std::slice::from_ref(node));
@@ -193,7 +195,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The name of a lexeme of these nodes.
+    /// Adds a lexeme for these nodes; returns its name.
     fn named(&mut self, nodes: &[Node]) -> String {
         match nodes {
             [Node::Rule(number)] => self.rule_name(*number),
@@ -221,7 +223,7 @@ fn repetition(least: usize, most: Option<usize>) -> String {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// Rules by their names, as they are mentioned.
+    /// Numbers of rules by name, in the order of their first mention.
     numbers: HashMap<String, usize>,
 }
 
@@ -262,7 +264,7 @@ impl Reader<'_> {
         Some(character)
     }
 
-    /// Skips white space and comments, beyond the line too where a rule goes on there.
+    /// Skips whitespace and comments, including line ends where a rule continues.
     fn skip(&mut self, lines: bool) {
         loop {
             let space = |character: char| character.is_whitespace() && (lines || !"\r\n".contains(character));
@@ -284,7 +286,7 @@ impl Reader<'_> {
         Ok(name)
     }
 
-    /// Alternatives, to the end of the rule or of the parentheses.
+    /// Reads alternatives up to the end of the rule or of the parentheses.
     fn choice(&mut self, depth: usize) -> Result<Node, String> {
         if depth > DEPTH {
             return Err(format!("parentheses stand more than {DEPTH} deep"));
@@ -370,7 +372,7 @@ impl Reader<'_> {
         Ok(Node::Literal(text))
     }
 
-    /// A class of characters as a regular expression.
+    /// Reads a character class as a regular expression.
     fn class(&mut self) -> Result<Node, String> {
         self.at += 1;
         let mut regex = String::from(if self.take("^") { "[^" } else { "[" });
@@ -394,7 +396,7 @@ impl Reader<'_> {
         Ok(Node::Characters(regex))
     }
 
-    /// A character of a literal or of a class.
+    /// Reads a character of a literal or of a class.
     fn escaped(&mut self) -> Result<char, String> {
         let ended = |reader: &Self| reader.unexpected("the end of a literal or class");
         match self.character().ok_or_else(|| ended(self))? {
@@ -425,7 +427,7 @@ mod tests {
     use super::*;
     use crate::grammar::tests::accepts_in_lark;
 
-    /// llama.cpp's grammar of JSON, in its own words no more than needed.
+    /// llama.cpp's JSON grammar, shortened.
     const JSON: &str = r#"
 # Values
 root   ::= object

@@ -1,9 +1,9 @@
-//! The grammar of JSON that is valid for a schema, as [`schema`](super::schema) writes it.
+//! The grammar of JSON that is valid for a schema written by [`schema`](super::schema).
 //!
-//! Strings, numbers and constants are lexemes, arrays and objects are rules; equal ones are one
-//! rule, whatever tools they are of.
-//! A long string is cut into runs of characters, so that the lexer has no state for each place in
-//! it.
+//! Strings, numbers and constants are lexemes; arrays and objects are rules; equal ones share one
+//! rule, even across tools.
+//! A long string is split into runs of characters, so that the lexer needs no state for each
+//! position in it.
 
 use std::fmt::Write;
 
@@ -15,21 +15,21 @@ use super::turn::quote;
 use super::{SchemaError, decimal, text};
 use crate::chat::json::dumps;
 
-/// Characters of a run of a long string.
+/// Most characters in one run of a long string.
 pub(super) const RUN: u64 = 256;
-/// Most characters of a key that the schema doesn't name, where strings are limited.
+/// Most characters of a key that the schema doesn't name, if strings are limited.
 const KEY: u64 = 64;
-/// How deep rules may nest: llguidance follows them on the stack.
+/// How deep rules may nest: llguidance recurses into them.
 const DEEPEST: usize = 160;
-/// How many items of an array that have a schema each may be missing: each nests in the one before.
+/// How many array items with a schema each may be optional: each nests in the one before.
 const MOST_OPTIONAL: usize = 128;
-/// How long names are together that a key must not be, in bytes: they are one expression.
+/// Total length of the names that a key must not have, in bytes: they form one expression.
 const NAMES: usize = 32_768;
 
-/// The grammar of a written schema's values.
+/// The Lark grammar of the values of a written schema.
 ///
 /// # Errors
-/// If it costs too much.
+/// If the grammar is too expensive.
 pub(super) fn lark(schema: &Value, judge: Judge) -> Result<String, SchemaError> {
     let mut rules = Rules::new(&|_| None, judge);
     let rule = rules.json(schema)?;
@@ -38,10 +38,10 @@ pub(super) fn lark(schema: &Value, judge: Judge) -> Result<String, SchemaError> 
 }
 
 impl Rules<'_> {
-    /// The rule of the values of a written schema.
+    /// Adds a rule for the values of a written schema; returns its name.
     ///
     /// # Errors
-    /// If it costs too much, or nests too deep.
+    /// If it is too expensive, or nests too deep.
     pub(super) fn json(&mut self, schema: &Value) -> Result<String, SchemaError> {
         let outer = std::mem::take(&mut self.named);
         self.depth = 0;
@@ -154,9 +154,9 @@ impl Rules<'_> {
         Ok(self.lexeme(&body))
     }
 
-    /// A string of up to `most` characters, more than a run.
-    /// One that is shorter than a run is one lexeme, as constants are.
-    /// In others whole runs follow each other, and a short one that ends with the quote.
+    /// A string of up to `most` characters, which is more than a run.
+    /// Shorter strings are one lexeme, like constants.
+    /// In longer ones whole runs follow one another, then a short one that ends with the quote.
     fn long_string(&mut self, most: u64) -> String {
         let any = text::ANY;
         let tail = |most: u64| format!("/{any}{{0,{most}}}\\x{{22}}/");
@@ -197,7 +197,7 @@ impl Rules<'_> {
                 }
             }
         };
-        // What needs the item before it nests, and what must be there follows.
+        // An item that requires the one before it nests in it; required items follow one another.
         let needed = (least.max(1) as usize).min(prefix.len());
         if prefix.len() - needed > MOST_OPTIONAL {
             return Err(broken(format!("more than {MOST_OPTIONAL} items of an array may be missing")));
@@ -240,8 +240,8 @@ impl Rules<'_> {
         Ok(self.rule("", &format!("\"{{\" {body} \"}}\"")))
     }
 
-    /// Keys that are no properties, with their values: one alternative for each pattern, and one
-    /// for all else.
+    /// Keys that aren't properties, with their values: one alternative for each pattern, and one
+    /// for all others.
     fn others(
         &mut self,
         schema: &Value,
@@ -287,12 +287,12 @@ impl Rules<'_> {
     }
 }
 
-/// The parts of a written schema that all hold.
+/// The conjuncts of a written schema.
 pub(super) fn parts(schema: &Value) -> &[Value] {
     schema.get("allOf").and_then(Value::as_array).map_or(std::slice::from_ref(schema), Vec::as_slice)
 }
 
-/// For what is not written so: a fault of ours, and no reason to let anything pass.
+/// The error for a schema that `schema` never writes: a bug, but no reason to permit anything.
 fn broken(reason: impl Into<String>) -> SchemaError {
     SchemaError::of_whole(reason.into())
 }

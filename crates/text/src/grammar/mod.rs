@@ -1,8 +1,8 @@
-//! Constrains a turn to what its format, tools and schemas permit, by llguidance.
+//! Constrains a turn to what its format, tools and schemas permit, using llguidance.
 //!
-//! Owns masks, forced tokens and the state of the grammar.
-//! Knows nothing of models; of formats only the grammar text that they hand over.
-//! An error ends the turn: a constraint never lets pass what it can't judge.
+//! Owns masks, forced tokens and the grammar's state.
+//! Knows nothing of models, and only the grammar text of formats.
+//! An error ends the turn: a constraint never permits what it can't check.
 //!
 //! A turn with a schema ends in JSON that is valid for it, or with calls, a limit or an error.
 
@@ -37,22 +37,22 @@ pub use schema::{SchemaError, fits, loosened, mismatch, violation};
 use crate::chat::Turn;
 use crate::request::{Over, Tool, ToolChoice, Until};
 
-/// How long the grammar of a turn may take to make, whatever time a request has.
+/// Time limit for building a turn's grammar, whatever time the request has.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What can go wrong with a constraint.
+/// An error of a constraint.
 #[derive(Debug, thiserror::Error)]
 pub enum GrammarError {
-    /// The vocabulary can't carry a grammar.
+    /// The vocabulary doesn't support grammars.
     #[error("the vocabulary can't carry a grammar: {message}")]
     Vocabulary {
-        /// llguidance's words.
+        /// llguidance's message.
         message: String,
     },
-    /// A call is wanted, but no tool is there for it.
+    /// A call is required, but the request has no tool for it.
     #[error("tool choice asks for {wanted}, but the request has {}", names(.tools))]
     NoSuchTool {
-        /// What the tool choice asks for.
+        /// The requested tool choice.
         wanted: String,
         /// Names of the tools.
         tools: Vec<String>,
@@ -62,10 +62,10 @@ pub enum GrammarError {
     Name {
         /// The tool's name.
         tool: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The schema of the answer can't be honoured in full.
+    /// The schema of the answer can't be enforced in full.
     #[error("the output schema can't be guaranteed: {refusal}")]
     Schema {
         /// Keyword, place and reason.
@@ -74,10 +74,10 @@ pub enum GrammarError {
     /// The grammar of the answer can't be used.
     #[error("the grammar can't be used: {message}")]
     Grammar {
-        /// Where it is wrong, and what is.
+        /// The position and the problem.
         message: String,
     },
-    /// The schema of a tool's arguments can't be honoured in full.
+    /// The schema of a tool's arguments can't be enforced in full.
     #[error("the parameters of tool {tool} can't be guaranteed: {refusal}")]
     Parameters {
         /// The tool.
@@ -85,21 +85,21 @@ pub enum GrammarError {
         /// Keyword, place and reason.
         refusal: SchemaError,
     },
-    /// The grammar of the whole turn is beyond llguidance's limits.
+    /// The grammar of the whole turn exceeds llguidance's limits.
     #[error("the grammar of {tools} tools can't be built: {message}")]
     Build {
-        /// How many tools it has.
+        /// Number of tools.
         tools: usize,
-        /// llguidance's words.
+        /// llguidance's message.
         message: String,
     },
-    /// The time for the request is over, or its client has left.
+    /// The request timed out, or its client disconnected.
     #[error(transparent)]
     Over(#[from] Over),
     /// A token was accepted that the mask forbids, or llguidance failed.
     #[error("the constraint failed: {message}")]
     Failed {
-        /// llguidance's words.
+        /// llguidance's message.
         message: String,
     },
 }
@@ -113,32 +113,33 @@ fn names(tools: &[String]) -> String {
 }
 
 /// Builds constraints for one vocabulary.
-/// Cloning shares everything, compiled grammars too.
+/// Clones share everything, including compiled grammars.
 #[derive(Clone)]
 pub struct Grammar {
     vocabulary: Arc<dyn Fn() -> TokEnv + Send + Sync>,
-    /// What llguidance makes of it, or what it says against it.
+    /// llguidance's factory for the vocabulary, or its error.
     factory: Arc<OnceLock<Result<ParserFactory, String>>>,
     compiled: Arc<GrammarCache>,
-    /// What lexemes were found to cost.
+    /// Measured costs of lexemes.
     costs: Arc<cost::Known>,
 }
 
 impl Grammar {
-    /// Prepares a vocabulary in a thread of its own.
-    /// It takes most of a second for 150,000 tokens, so it is done once per model, beside the load.
-    /// Who needs it earlier waits.
+    /// Prepares a vocabulary on a separate thread.
+    /// This takes most of a second for 150,000 tokens, so it is done once per model, during
+    /// loading.
+    /// Earlier users wait for it.
     pub fn new(vocabulary: impl Fn() -> TokEnv + Send + Sync + 'static) -> Self {
         let (factory, compiled, costs) = Default::default();
         let grammar = Grammar { vocabulary: Arc::new(vocabulary), factory, compiled, costs };
         let beside = grammar.clone();
         let prepare = move || beside.prepare();
-        // Without a thread it is prepared when it is needed.
+        // If no thread can be started, it is prepared on first use.
         drop(std::thread::Builder::new().name("grammar".into()).spawn(prepare));
         grammar
     }
 
-    /// Returns when the vocabulary is prepared, or is known not to be fit.
+    /// Blocks until the vocabulary is prepared, or found to be unsuitable.
     pub fn prepare(&self) {
         let _ = self.factory();
     }
@@ -157,13 +158,13 @@ impl Grammar {
         factory.map_err(|message| GrammarError::Vocabulary { message: message.clone() })
     }
 
-    /// The constraint of a turn; `None` for one without tools, schema or grammar, which may say
-    /// anything.
+    /// The constraint of a turn; `None` for a turn without tools, schema or grammar, which is
+    /// unconstrained.
     /// `token` gives the id of a text that is a single control or user-defined token.
     ///
     /// # Errors
     /// [`GrammarError::NoSuchTool`], [`GrammarError::Vocabulary`], and [`GrammarError::Schema`],
-    /// [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured
+    /// [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be enforced
     /// in full.
     /// [`GrammarError::Grammar`] for a grammar that can't be used, and [`GrammarError::Over`].
     pub fn constraint(
@@ -189,7 +190,7 @@ impl Grammar {
             return Ok(None);
         }
         let started = Instant::now();
-        // Says all that the grammar is made from, and takes much less time than making it.
+        // Covers everything that the grammar depends on, and is much cheaper than building it.
         let key = format!("{turn:?}");
         let (grammar, cached) = self
             .compiled
@@ -218,11 +219,11 @@ impl Grammar {
                 return Err(GrammarError::Schema { refusal: SchemaError::of_whole(message) });
             }
             if let Some(grammar) = &turn.grammar {
-                // Alone it has the lines that its author knows.
+                // Compiled alone, its line numbers are those that its author knows.
                 let alone = self.compile(grammar.clone());
                 return Err(GrammarError::Grammar { message: alone.err().unwrap_or(message) });
             }
-            // Only now is it worth the time to find the schema that is to blame.
+            // Only on failure is it worth searching for the offending schema.
             permitted.iter().try_for_each(|tool| {
                 until.check()?;
                 let alone =
@@ -236,8 +237,8 @@ impl Grammar {
         Ok(Compiled { parser, loosened: loosened.into() })
     }
 
-    /// The grammar, with what the first steps of a turn ask for.
-    /// One that is too ambiguous for its first token is refused here and not within the turn.
+    /// Compiles the grammar and precomputes what the first steps of a turn need.
+    /// A grammar that is too ambiguous for its first token is refused here and not during the turn.
     fn compile_warm(&self, lark: String) -> Result<TokenParser, String> {
         let parser = self.compile(lark)?;
         Constraint::new(parser, false, Duration::ZERO).warm().map_err(|error| match error {
@@ -246,26 +247,27 @@ impl Grammar {
         })
     }
 
-    /// The grammar of a written schema alone.
+    /// Compiles the grammar of a written schema alone.
     fn compile_schema(&self, schema: &Value) -> Result<TokenParser, SchemaError> {
         let until = Until::default().within(PATIENCE);
         let lark = json::lark(schema, Judge { lexeme: &|lexeme| self.afford(lexeme), until: &until })?;
         self.compile(lark).map_err(SchemaError::of_whole)
     }
 
-    /// llguidance can't be interrupted, so that what it is given is bounded before.
+    /// Compiles a grammar; llguidance can't be interrupted, so the input is checked against limits
+    /// first.
     fn compile(&self, lark: String) -> Result<TokenParser, String> {
         bounds::check(&lark)?;
         let grammar = TopLevelGrammar::from_lark(lark);
         let factory = self.factory().map_err(|error| error.to_string())?;
         let mut parser = factory.create_parser(grammar).map_err(|error| said(&error.to_string()))?;
         parser.start_without_prompt();
-        // A warning says that something was not taken literally.
+        // A warning means that part of the schema was not taken literally.
         parser.grammar_warnings().into_iter().next().map_or(Ok(parser), Err)
     }
 }
 
-/// llguidance's words; of a panic, with which it meets some limits, what a reader can use.
+/// llguidance's message; for a panic, its reaction to some limits, only the useful part.
 fn said(message: &str) -> String {
     match message.split_once("<backtrace>") {
         Some(_) => "it is larger than a grammar may be".into(),

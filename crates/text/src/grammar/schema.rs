@@ -1,33 +1,33 @@
-//! JSON schemas, made ready for llguidance.
+//! Converts JSON schemas to a form that llguidance supports.
 //!
-//! A schema is read into what it means, a union of shapes (`shape`). allOf, oneOf, not, if and
+//! A schema is read into its meaning, a union of shapes (`shape`). allOf, oneOf, not, if and
 //! dependencies are resolved exactly (`join`, `meet`).
-//! The meaning is written in the plain part of JSON schema that llguidance takes literally
+//! The meaning is written in the plain subset of JSON schema that llguidance takes literally
 //! (`write`).
-//! Its numbers, strings and objects become rules of a grammar (`json` beside this module).
-//! So every text that the grammar permits satisfies the schema, or the schema is refused with the
-//! keyword and its place: see [`SchemaError`].
-//! Owns nothing of calls and formats.
+//! Its numbers, strings and objects become rules of a grammar (the module `json`).
+//! So every text that the grammar permits satisfies the schema; otherwise the schema is refused
+//! with the keyword and its place: see [`SchemaError`].
+//! Knows nothing of calls and formats.
 //!
-//! Not every text that satisfies a schema can be written.
-//! So a generated text equals its rendering, and always ends in a value that others can read:
+//! The grammar permits only some of the texts that satisfy a schema.
+//! This makes a generated text equal to its rendering, and it always ends in a value that other
+//! parsers can read:
 //! - Separators are `", "` and `": "`.
-//!   Characters that can be written as themselves are; others have their short escape (`\n`, `\"`),
+//! Characters that need no escape have none; others have their short escape (`\n`, `\"`),
 //!   and control characters without one do not occur.
 //! - Keys come in the order of `properties`: first the schema's own, then those of joined schemas,
 //!   then those that are only required, then all others.
 //! - Objects that declare properties are closed unless `additionalProperties` or
-//!   `patternProperties` say otherwise.
+//! `patternProperties` permit more.
 //! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction.
-//!   They keep 10^-15 away from bounds that are exclusive.
-//!   Without a bound they end where an `f64` ceases to hold all integers, at 2^53.
+//! They keep a distance of 10^-15 from exclusive bounds.
+//! Without a bound they stop at 2^53, where an `f64` can no longer represent all integers.
 //! - Strings and arrays with a limit are at most 65,536 long.
 //!   Formats are narrower than their standards (`format`).
-//! - Of `oneOf`, options that may hold together are told apart only if what each leaves out can be
-//!   said exactly.
+//! - Overlapping options of `oneOf` are separated only if the complement of each can be
+//! expressed exactly.
 //!
-//! Keywords that JSON schema does not have are annotations, and so are formats that it does not
-//! have.
+//! Keywords and formats that JSON schema doesn't define are annotations.
 
 mod choices;
 mod document;
@@ -57,15 +57,15 @@ use read::Reader;
 use shape::{Object, Schema, Shape};
 pub use validate::{fits, mismatch, violation};
 
-/// Why a schema can't be honoured.
+/// Why a schema can't be enforced.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}{reason}", place(.keyword, .pointer))]
 pub struct SchemaError {
-    /// JSON pointer to the keyword, in the schema; empty for the whole.
+    /// JSON pointer to the keyword within the schema; empty for the schema itself.
     pub pointer: String,
-    /// The keyword, or what stands in its place.
+    /// The keyword, or whatever is in its place.
     pub keyword: String,
-    /// What is wrong with it.
+    /// The problem with it.
     pub reason: String,
 }
 
@@ -74,12 +74,12 @@ fn place(keyword: &str, pointer: &str) -> String {
 }
 
 impl SchemaError {
-    /// For a reason that has no place.
+    /// An error that concerns the schema as a whole.
     pub(super) fn of_whole(reason: String) -> Self {
         SchemaError::new("", reason)
     }
 
-    /// Whether it is about parameters that depend on each other, where each is written apart.
+    /// Whether the refusal is about dependent parameters in a format that writes each separately.
     pub(super) fn is_dependence(&self) -> bool {
         self.reason == DEPENDENT
     }
@@ -90,18 +90,18 @@ impl SchemaError {
     }
 }
 
-/// Why parameters that depend on each other are refused.
+/// The reason for refusing dependent parameters.
 const DEPENDENT: &str = "arguments that depend on each other don't fit the format, which has them one by one";
 
 /// A property of a tool's parameters.
 pub(crate) struct Property {
     pub name: String,
     pub required: bool,
-    /// As [`strict`] has it, with the definitions that it needs.
+    /// As returned by [`strict`], with the definitions that it needs.
     pub schema: Value,
 }
 
-/// Any schema, as a grammar takes it.
+/// Converts any schema to the form for a grammar.
 ///
 /// # Errors
 /// [`SchemaError`].
@@ -111,9 +111,10 @@ pub(crate) fn strict(schema: &Value) -> Result<Value, SchemaError> {
     written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
 }
 
-/// A tool's parameters, as a grammar takes them: an object, closed unless they say otherwise.
-/// Strings end after `string_limit` characters where they have no limit of their own, and so do
-/// lists and free-form values.
+/// Converts a tool's parameters to the form for a grammar: an object, closed unless they permit
+/// more.
+/// Strings without a limit of their own end after `string_limit` characters, and lists and
+/// free-form values are limited too.
 ///
 /// # Errors
 /// [`SchemaError`].
@@ -126,21 +127,21 @@ pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Resu
     Ok(limits::limited(written, string_limit))
 }
 
-/// Which of a tool's parameters are wanted one by one.
+/// How to treat dependent parameters of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
-    /// All, and they have to be independent of each other.
+    /// Return all parameters; they have to be independent of each other.
     Exactly,
-    /// Those of any alternative, required if they are so in all of them: more than the parameters
-    /// permit, where they depend on each other.
+    /// Return those of any alternative, required if required in all of them: for dependent
+    /// parameters this permits more than the schema.
     Loosely,
 }
 
-/// A tool's parameters one by one, for formats that write each apart.
-/// What is not declared is not there.
+/// The individual parameters of a tool, for formats that write each separately.
+/// Undeclared parameters aren't permitted.
 ///
 /// # Errors
-/// [`SchemaError`], also if the parameters are not independent of each other and have to be.
+/// [`SchemaError`], also if the parameters depend on each other but must not.
 pub(crate) fn properties(
     parameters: &Value,
     together: Together,
@@ -186,11 +187,11 @@ pub(crate) fn properties(
     Ok(properties)
 }
 
-/// An object with the properties of all of these, each with what any of them permits.
+/// An object with the properties of all of these objects, each permitting what any of them permits.
 fn any_of(objects: Vec<Object>) -> Option<Object> {
     let count = objects.len();
     let mut any = Object { rest: Some(Schema::NEVER), ..Object::default() };
-    // How many objects require a property, by its place.
+    // How many objects require a property, by its position.
     let (mut places, mut required) = (HashMap::new(), Vec::new());
     for property in objects.into_iter().flat_map(|object| object.properties) {
         let at = *places.entry(property.name.clone()).or_insert(any.properties.len());
@@ -219,7 +220,7 @@ fn any_of(objects: Vec<Object>) -> Option<Object> {
     Some(any).filter(|_| count > 0)
 }
 
-/// Whether any choice of an object's properties is permitted.
+/// Whether any combination of an object's properties is permitted.
 fn is_flat(object: &Object) -> bool {
     let many = object.properties.len() as u64;
     object.patterns.is_empty()
@@ -241,7 +242,7 @@ fn reader(schema: &Value) -> Result<Reader<'_>, SchemaError> {
     Ok(Reader::new(document))
 }
 
-/// The objects among what parameters mean.
+/// The objects that parameters permit.
 fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, SchemaError> {
     let meaning = reader.read(parameters, "")?;
     let object = Schema::one(Shape::Object(Object { declares: true, ..Object::default() }));
@@ -253,7 +254,7 @@ fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Schem
     Ok(objects.collect())
 }
 
-/// What a grammar takes for a meaning; `None` if nothing satisfies it.
+/// Writes a meaning as a schema for the grammar; `None` if nothing satisfies it.
 fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, SchemaError> {
     let schema = write::write(reader, meaning)?;
     reader.finish()?;

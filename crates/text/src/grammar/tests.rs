@@ -23,7 +23,7 @@ use crate::tools::code_tools;
 
 const MARKERS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
 
-/// How a vocabulary holds the markers.
+/// How a vocabulary represents the markers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Control,
@@ -124,7 +124,7 @@ impl Vocabulary {
                 constraint.accept(token).unwrap();
                 tokens.push(token);
             }
-            // Some entries more than the vocabulary, as padded embeddings have.
+            // A few more entries than the vocabulary, like padded embeddings.
             let mut logits: Vec<f32> = (0..self.size() + 5).map(|n| (n * n % 7) as f32 / 3.0).collect();
             self.tempt(&tokens, &mut logits);
             constraint.mask(&mut logits).unwrap();
@@ -143,8 +143,7 @@ impl Vocabulary {
         None
     }
 
-    /// Makes it likely that a marker is begun, and that one which has been begun is spelled to its
-    /// end.
+    /// Makes it likely that a marker begins, and that a begun marker is completed.
     fn tempt(&self, tokens: &[u32], logits: &mut [f32]) {
         let trie = self.env.tok_trie();
         let last: Vec<u8> =
@@ -155,14 +154,14 @@ impl Vocabulary {
         }
     }
 
-    /// Whether a turn may begin with this text, spelled in single bytes where `bytes` says so.
+    /// Whether a turn may begin with this text, in single bytes if `bytes` is set.
     fn permits(&self, turn: &Turn, text: &str, bytes: bool) -> bool {
         let mut constraint = self.constraint(turn).unwrap().unwrap();
         let tokens = if bytes { text.bytes().map(u32::from).collect() } else { self.canonical(text) };
         tokens.into_iter().all(|token| constraint.accept(token).is_ok())
     }
 
-    /// Marker texts as their tokens, the rest greedily.
+    /// Tokenizes marker texts as their tokens, the rest greedily.
     fn canonical(&self, text: &str) -> Vec<u32> {
         let marker = MARKERS
             .iter()
@@ -180,12 +179,12 @@ impl Vocabulary {
     }
 }
 
-/// At the start of a grammar in Lark, for the vocabulary of single bytes.
+/// The parser at the start of a Lark grammar, for the vocabulary of single bytes.
 pub(crate) fn parser(lark: &str) -> TokenParser {
     Vocabulary::get(Kind::Text).grammar.compile(lark.into()).unwrap()
 }
 
-/// Whether a text is complete by a grammar.
+/// Whether a text is complete in a grammar.
 pub(crate) fn accepts_in_lark(lark: &str, text: &str) -> bool {
     let mut constraint = Constraint::new(parser(lark), true, Duration::ZERO);
     for token in vocabulary().tokenize(text) {
@@ -246,7 +245,7 @@ fn turn(tool_choice: ToolChoice) -> Turn {
     }
 }
 
-/// Judged by a validator that is not ours.
+/// Validates with an external validator.
 fn validate(value: &Value, schema: &Value) -> Result<(), String> {
     jsonschema::validator_for(schema).unwrap().validate(value).map_err(|error| format!("{value}: {error}"))
 }
@@ -311,9 +310,9 @@ proptest! {
             prop_assert!(outcome.is_ok(), "{:?} in {}", outcome, text);
             let call = ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() };
             let rendered = turn.format.render_call(&call).unwrap();
-            // Numbers that no 64 bits hold are the exception.
+            // Except numbers that don't fit 64 bits.
             let huge = text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 18) || text.contains("-0");
-            // So is the number of a call within its turn, which the model writes.
+            // Except the number of a call within its turn, which the model writes.
             let numbered = format.name == "kimi-k3";
             prop_assert!(huge || numbered || text.contains(&rendered), "{} is not in {}", rendered, text);
         }

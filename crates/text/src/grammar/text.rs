@@ -1,26 +1,25 @@
-//! Regular expressions of strings, as they stand in JSON: between quotes, with escapes.
+//! Regular expressions of strings in their JSON form: between quotes, with escapes.
 //!
-//! A character that can be written as itself is; others have their short escape, and control
-//! characters without one do not occur.
-//! That maps each character to a text of its own, so that what holds of strings holds of what is
-//! written.
+//! Characters that need no escape have none; others have their short escape, and control characters
+//! without one do not occur.
+//! So each character has a unique form, and statements about strings apply to their JSON form.
 
 use std::fmt::Write;
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind};
 
-/// What is written as an escape, and what follows the backslash.
+/// Characters that are escaped, each with the character after the backslash.
 const ESCAPES: [(char, char); 7] =
     [('\u{8}', 'b'), ('\t', 't'), ('\n', 'n'), ('\u{c}', 'f'), ('\r', 'r'), ('"', '"'), ('\\', '\\')];
 
 /// Any character of a string.
 pub(super) const ANY: &str = r#"(?:[^\x{0}-\x{1f}\x{22}\x{5c}\x{7f}]|\x{5c}[btnfr\x{22}\x{5c}])"#;
 
-/// An expression for what strings are written as which an expression matches in full, without the
+/// An expression for the JSON forms of the strings that `regex` matches in full, without the
 /// quotes.
 ///
 /// # Errors
-/// What the expression has that no string of JSON can be told by.
+/// The construct that can't be converted.
 pub(super) fn quoted(regex: &str) -> Result<String, String> {
     let parsed = regex_syntax::parse(regex).map_err(|error| error.to_string())?;
     let mut out = String::new();
@@ -28,7 +27,7 @@ pub(super) fn quoted(regex: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// An expression for what one string is written as, without the quotes.
+/// An expression for the JSON form of one string, without the quotes.
 pub(super) fn literal(text: &str) -> String {
     text.chars()
         .map(|character| class(&ClassUnicode::new([ClassUnicodeRange::new(character, character)])))
@@ -88,7 +87,7 @@ fn class(set: &ClassUnicode) -> String {
         })
         .collect();
     match (rest.is_empty(), escapes.is_empty()) {
-        // No character at all.
+        // Matches no character.
         (true, true) => "[a&&b]".into(),
         (false, true) => format!("[{rest}]"),
         (true, false) => format!("\\x{{5c}}[{escapes}]"),

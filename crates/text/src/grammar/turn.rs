@@ -1,10 +1,10 @@
-//! From a turn to its grammar, as Lark for llguidance: reasoning, then text or calls.
+//! Converts a turn to a Lark grammar for llguidance: reasoning, then text or calls.
 //!
-//! Walks the same [`Format`](crate::chat::Format) as the parser and the rendering.
-//! A marker that is one token is matched by its id, so that text which merely reads like it can't
-//! take its place.
-//! Free text contains nothing that the parser would take for a marker, so a call in it would be a
-//! call by the grammar.
+//! Uses the same [`Format`](crate::chat::Format) as the parser and the rendering.
+//! A marker that is one token is matched by its id, so that ordinary text with the same spelling
+//! can't take its place.
+//! Free text contains no text that the parser would take for a marker, so every call is a call in
+//! the grammar too.
 
 use serde_json::Value;
 
@@ -15,17 +15,17 @@ use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
 use crate::request::Tool;
 
-/// Most calls of a turn that must call.
+/// Most calls in a turn that must call.
 const FORCED_CALLS: usize = 8;
 
-/// Gives the id of a text that is a single control or user-defined token.
+/// Returns the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
-/// The grammar of `turn`, and what of its tools' schemas is left out of it.
-/// `judge` says which lexemes cost too much.
+/// The grammar of `turn`, and the constraints of its tools' schemas that it leaves out.
+/// `judge` decides which lexemes are too expensive.
 ///
 /// # Errors
-/// If a tool can't be expressed in the turn's format, or its schema can't be honoured.
+/// If a tool can't be expressed in the turn's format, or its schema can't be enforced.
 pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, Vec<String>), GrammarError> {
     let mut rules = Rules::new(token, judge);
     rules.string_limit = turn.string_limit;
@@ -47,18 +47,19 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     }
     if let Some(grammar) = &turn.grammar {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));
-        // A grammar within this one: its names are its own.
+        // A nested grammar with its own names.
         rules.add("answer", &format!("%lark {{\n{grammar}\n}}"));
         return Ok((rules.into_text(), Vec::new()));
     }
-    // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
+    // At the start of a turn the parser recognizes reasoning marks even without trailing
+    // whitespace.
     let open = turn.thinking.map(|marks| marks.open.trim_end());
     let close = turn.thinking.filter(|_| turn.reasoning != Reasoning::Never).map(|marks| marks.close);
     let marks = turn.reserved();
     let reserved: Vec<&str> = marks.iter().map(|mark| &**mark).chain(open).chain(close).collect();
     let any_text = match layout {
-        // What begins like a call, with any of the keys that the parser knows or with one that has
-        // an escape, is none.
+        // Free text must not begin like a call, with any of the keys that the parser knows or with
+        // an escaped key.
         Layout::TextOrObject if !permitted.is_empty() => {
             let call = r#" & ~/\s*\{\s*"([^"\\]*\\|(name|parameters|arguments|type|id)")(?s:.*)/"#;
             format!("{}{call}", without(&reserved, '+'))
@@ -84,7 +85,7 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     let open = rules.literal(turn.format.opening());
     let tail = tail(turn, &permitted, &mut rules)?;
     rules.add("tail", &tail);
-    // Free text can be told from an opener that is a token of its own.
+    // An opener that is a token can't be confused with free text.
     let distinct = opener.is_empty() || open.starts_with("<[");
     let body = match (must, layout) {
         (true, Layout::TextAlwaysAndCalls) => format!("{before} {after} {open} tail"),
@@ -92,7 +93,7 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
         (false, Layout::Messages | Layout::TextOrObject) => format!("({before} TEXT? {after} | {open} tail)"),
         (false, _) if distinct => format!("{before} TEXT? {after} ({open} tail)?"),
         (false, _) => {
-            // Text up to the opener and the opener itself are one lexeme.
+            // The text up to the opener and the opener itself are one lexeme.
             rules.add(&format!("lead[suffix={}]", quote(opener)), &without(&reserved[1..], '*'));
             "(TEXT? | lead tail)".to_owned()
         }
@@ -105,16 +106,15 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     Ok((rules.into_text(), loosened))
 }
 
-/// The part of the start rule that is reasoning.
-/// `gap` says whether what follows doesn't begin with free text, so that the gap of the template
-/// has to be spelled out.
+/// The part of the start rule for reasoning.
+/// With `gap`, no free text follows, so that the template's gap has to be spelled out.
 fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     let (Some(thinking), true) = (turn.thinking, turn.reasoning != Reasoning::Never) else {
         return String::new();
     };
     let gap = if gap { rules.literal(thinking.gap) } else { String::new() };
     let close = rules.literal(thinking.close);
-    // What the parser would take for a call, or for the end of the message.
+    // Texts that the parser would take for a call, or for the end of the message.
     let ends = turn.format.ends_reasoning || turn.format.layout == Layout::Messages;
     let marks = turn.reserved();
     let calls: Vec<&str> = marks.iter().map(|mark| &**mark).filter(|_| ends).collect();
@@ -130,8 +130,9 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     }
 }
 
-/// A block that is a call of a tool, or, unless one must be there, any text.
-/// Text up to a block and what marks it are one lexeme, for each mark with what follows it.
+/// A block that calls a tool, or, unless a call is required, any text.
+/// The text up to a block and the block's mark are one lexeme, one for each mark and its
+/// continuation.
 fn blocks(
     turn: &Turn,
     permitted: &[&Tool],
@@ -158,13 +159,13 @@ fn blocks(
             }
         }
     }
-    // The token that closes a block may end the line as well.
+    // The token that closes a block may also end the line.
     rules.add("END_OF_BLOCK", "/[ \\n]{1,4}/");
     let body = format!("({}) END_OF_BLOCK?", blocks.join(" | "));
     Ok(if must { body } else { format!("({body} | TEXT?)") })
 }
 
-/// The tool as it may be called: with each of the schemas that it is bound to.
+/// The tool once for each schema that replaces its own.
 fn bound(turn: &Turn, tool: &Tool) -> Vec<Tool> {
     let bound = turn.bound.get(&tool.name).map(|schemas| {
         schemas.iter().map(|schema| Tool { parameters: schema.clone(), ..tool.clone() }).collect()
@@ -172,7 +173,7 @@ fn bound(turn: &Turn, tool: &Tool) -> Vec<Tool> {
     bound.unwrap_or_else(|| vec![tool.clone()])
 }
 
-/// All calls of a turn, behind the opener.
+/// All calls of a turn, after the opener.
 fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, GrammarError> {
     let format = turn.format;
     let mut calls = Vec::new();
@@ -195,7 +196,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
     rules.add("call", &calls.join(" | "));
     let several =
         turn.parallel_tool_calls && !matches!(format.layout, Layout::Messages | Layout::TextOrObject);
-    // A turn that must call has no other end.
+    // A turn that must call has no other limit.
     let often = if turn.must_call() { format!("{{0,{}}}", FORCED_CALLS - 1) } else { "*".to_owned() };
     let (separator, close) = (rules.literal(format.calls.separator), rules.literal(format.calls.close));
     if format.calls.open.is_empty() {
@@ -208,7 +209,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
     Ok(format!("{rest} call {more} {close}"))
 }
 
-/// The parts of a call, without the opener where each call has its own.
+/// The parts of a call, without the opener if each call has its own.
 fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Term>, GrammarError> {
     let format = turn.format;
     let mut parts = Vec::new();
@@ -225,7 +226,7 @@ fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Term>, Gramma
                 parts.push(Term::Literal(format!("functions.{}:", tool.name)));
                 parts.push(Term::Rule("/[0-9]{1,4}/".into()));
             }
-            // Blocks have a grammar of their own.
+            // Blocks have a separate grammar.
             Piece::Language => {}
             Piece::Number => parts.push(Term::Rule("/[1-9][0-9]{0,3}/".into())),
             Piece::Object(keys) => {
@@ -252,22 +253,22 @@ fn id(length: usize) -> String {
 
 /// A Lark string.
 pub(super) fn quote(text: &str) -> String {
-    // llguidance's strings have no such character, and JSON doesn't escape it.
+    // llguidance's strings don't permit this character, and JSON doesn't escape it.
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// A Lark regular expression for text that contains none of the markers, as often as `repeat` says.
+/// A Lark regular expression for text without any of the markers, repeated as in `repeat`.
 pub(super) fn without(markers: &[&str], repeat: char) -> String {
     let any = format!("/(?s:.{repeat})/");
     if markers.is_empty() {
         return any;
     }
-    // One complement of all: an intersection of many has very many states.
+    // One complement of all: an intersection of many would have too many states.
     let markers: Vec<String> = markers.iter().map(|marker| escape(marker)).collect();
     format!("{any} & ~/(?s:.*)({})(?s:.*)/", markers.join("|"))
 }
 
-/// `text` as a regular expression that matches nothing else.
+/// `text` as a regular expression that matches only this text.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

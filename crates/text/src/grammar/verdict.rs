@@ -1,4 +1,4 @@
-//! Says which texts a schema's grammar permits, without a model.
+//! Tests which texts a schema's grammar permits, without a model.
 
 use llguidance::Matcher;
 use serde_json::Value;
@@ -12,11 +12,11 @@ impl Grammar {
         Grammar::new(ApproximateTokEnv::single_byte_env)
     }
 
-    /// Which texts an answer under a schema can be, exactly as they are.
-    /// For a grammar of bytes.
+    /// For each text, whether it may be a complete answer under a schema, verbatim.
+    /// Requires a grammar over bytes.
     ///
     /// # Errors
-    /// [`GrammarError::Schema`] if the schema can't be honoured, [`GrammarError::Failed`] if
+    /// [`GrammarError::Schema`] if the schema can't be enforced, [`GrammarError::Failed`] if
     /// llguidance fails.
     pub fn verdicts(&self, schema: &Value, texts: &[impl AsRef<str>]) -> Result<Vec<bool>, GrammarError> {
         let refused = |refusal| GrammarError::Schema { refusal };
@@ -27,7 +27,7 @@ impl Grammar {
     }
 }
 
-/// A failure is none of the text's.
+/// Whether the grammar permits a text; failures of llguidance are errors.
 fn permits(mut matcher: Matcher, text: &str) -> Result<bool, GrammarError> {
     let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
     let judged = matcher

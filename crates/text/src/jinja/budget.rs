@@ -1,25 +1,25 @@
-//! What one rendering may make: so many bytes for each instruction that it may take.
+//! Memory budget of one rendering: a number of bytes per permitted instruction.
 
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-/// Bytes of values for each unit of fuel.
+/// Bytes of values per unit of fuel.
 const BYTES: usize = 64;
-/// Fuel of an environment that sets none.
+/// Fuel if the environment sets none.
 const FUEL: u64 = 100_000;
-/// What part of all one value may be.
+/// The largest share of the budget for one value, as a divisor.
 const PART: usize = 8;
-/// How deep values may be nested that are printed or kept.
+/// How deep values may nest that are printed or stored.
 const DEPTH: usize = 100;
-/// How many items of a list are charged together.
+/// How many list items are charged at a time.
 const PIECE: usize = 64;
-/// Bytes that an item of a list or mapping takes.
+/// Bytes charged for an item of a list or mapping.
 pub(super) const ITEM: usize = 24;
 
-/// The bytes that a rendering has made.
+/// The bytes allocated by a rendering.
 struct Made(usize);
 
-/// Takes note that so many bytes are made.
+/// Charges this many bytes.
 pub(super) fn charge(state: &mut State, bytes: usize) -> Result<(), Error> {
     let fuel = state.fuel_levels().map_or(FUEL, |(used, left)| used.saturating_add(left));
     let all = usize::try_from(fuel).unwrap_or(usize::MAX).saturating_mul(BYTES);
@@ -31,9 +31,8 @@ pub(super) fn charge(state: &mut State, bytes: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes note of a value that was made; what it contains was there before.
-/// What would be made anew whenever somebody looks is made now, once: such values of such values
-/// would take work that nobody counts.
+/// Charges a new value; its contents already exist.
+/// Lazy values are evaluated now, once: nested lazy values would repeat work that isn't counted.
 pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable {
         let (mut items, mut charged) = (Vec::new(), 0);
@@ -56,12 +55,12 @@ pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// Takes note that a value is printed with all that it contains.
-/// Afterwards it is known to be neither large nor deep, so that minijinja, which knows no limits,
+/// Charges the printing of a value with all its contents.
+/// This ensures that the value is neither large nor deep, so that minijinja, which has no limits,
 /// can print it.
 pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     let mut size = Size::default();
-    // Most are texts.
+    // Most values are strings.
     if let Some(text) = value.as_str() {
         size.bytes = text.len();
         charge(state, size.bytes)?;
@@ -70,7 +69,7 @@ pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     let mut charged = 0;
     size.add(value, DEPTH, &mut |bytes| {
         let more = bytes - charged;
-        // In large pieces, since the walk itself must end.
+        // In large steps, since the walk itself must end.
         if more > 4096 {
             charged = bytes;
             charge(state, more)?;
@@ -81,8 +80,8 @@ pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     Ok(size)
 }
 
-/// Takes note that a value is kept under a name, or in a namespace.
-/// It must not be so deep, nor contain itself, that what compares or drops it runs out of stack.
+/// Charges a value that is stored under a name, or in a namespace.
+/// It must not be so deep, nor contain itself, that comparing or dropping it overflows the stack.
 pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Result<Value, Error> {
     let mut steps = 0;
     let result = check(&value, DEPTH, in_namespace, &mut steps);
@@ -90,8 +89,8 @@ pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Resul
     result.map(|()| value)
 }
 
-/// Looks at a value and at all in it; `within` another one it can't be a namespace, since only
-/// these can come to contain themselves.
+/// Checks a value and its contents; nested (`within`) it can't be a namespace, since only
+/// namespaces can come to contain themselves.
 fn check(value: &Value, depth: usize, within: bool, steps: &mut usize) -> Result<(), Error> {
     *steps += 1;
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::Iterable) {
@@ -115,12 +114,12 @@ fn is_namespace(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
 }
 
-/// How large a value is when it is printed.
+/// The size of a value when printed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// About as many bytes.
+    /// Approximate number of bytes.
     pub bytes: usize,
-    /// How many values it has.
+    /// Number of values.
     pub items: usize,
 }
 
@@ -151,7 +150,7 @@ impl Size {
     }
 }
 
-/// An error that says what is wrong.
+/// An error with this message.
 pub(super) fn failed(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }

@@ -1,5 +1,5 @@
-//! Jinja2's filters: those that minijinja lacks or reads otherwise, those that make large values of
-//! small ones, and all others with what they make counted.
+//! Jinja2's filters: those that minijinja lacks or implements differently, those that make large
+//! values of small ones, and all others with their results charged.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, State, filters as own};
@@ -8,11 +8,11 @@ use minijinja_contrib::filters as contrib;
 use super::budget::{ITEM, charge, failed, made, printed};
 use super::format;
 
-/// The widest indentation: more than anybody reads.
+/// The widest indentation.
 const WIDEST: usize = 256;
 
 pub(super) fn add_to(environment: &mut Environment<'static>) {
-    // What these make is at most a few times what they are given.
+    // The results of these are at most a few times as large as their inputs.
     let counted: [(&'static str, Value); 38] = [
         ("safe", Value::from_function(own::safe)),
         ("escape", Value::from_function(own::escape)),
@@ -54,7 +54,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         ("tojson", Value::from_function(tojson)),
     ];
     for (name, filter) in counted {
-        // A text that is not one is printed, and so may be what it is made of.
+        // A non-string argument is printed, and the result may consist of it.
         let prints = matches!(
             name,
             "escape" | "e" | "lower" | "upper" | "capitalize" | "trim" | "striptags" | "tojson"
@@ -102,7 +102,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("urlencode", urlencode);
 }
 
-/// A text with others in place of parts of it.
+/// Replaces parts of a text.
 pub(super) fn replaced(
     state: &mut State,
     text: &str,
@@ -110,7 +110,7 @@ pub(super) fn replaced(
     new: &str,
     count: Option<i64>,
 ) -> Result<String, Error> {
-    // Less than none is no limit.
+    // A negative count means no limit.
     let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
     let times = text.matches(old).take(most).count();
     charge(state, text.len().saturating_add(times.saturating_mul(new.len())))?;
@@ -129,7 +129,7 @@ fn replace(
     replaced(state, &text?, &old?, &new?, count.as_i64())
 }
 
-/// The arguments of these names, each given by its place or its name; what is not given is
+/// The arguments of these names, each given by position or by name; missing arguments are
 /// undefined.
 fn named<const N: usize>(args: Rest<ValueOrKwargs>, names: [&str; N]) -> Result<[Value; N], Error> {
     let args = args.into_values();
@@ -148,7 +148,7 @@ fn named<const N: usize>(args: Rest<ValueOrKwargs>, names: [&str; N]) -> Result<
     Ok(values)
 }
 
-/// The items of a list as one text.
+/// Joins the items of a list as one text.
 pub(super) fn joined(state: &mut State, list: &Value, between: &str) -> Result<String, Error> {
     let mut text = String::new();
     for (index, item) in list.try_iter()?.enumerate() {
@@ -181,7 +181,7 @@ fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, E
     own::tojson(value, indent, args)
 }
 
-/// Jinja2's `indent`, which unlike minijinja's keeps the line end at the end, and takes a text for
+/// Jinja2's `indent`, which unlike minijinja's keeps a trailing line end, and accepts a string for
 /// `width`.
 fn indent(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let [width, first, blank] = named(args, ["width", "first", "blank"])?;
@@ -237,9 +237,9 @@ fn slice(state: &mut State, list: &Value, count: usize, with: Option<&Value>) ->
     Ok(columns.collect())
 }
 
-/// A text whose words begin with capitals; `begins` tells behind what a word begins, beside the
-/// text's start, for the filter.
-/// Where it never does, a word is a run of letters, as for the method.
+/// Capitalizes the words of a text; for the filter, `begins` decides after which characters a word
+/// begins, in addition to the start of the text.
+/// If it never does, a word is a run of letters, as for the method.
 pub(super) fn titled(text: &str, begins: impl Fn(char) -> bool) -> String {
     let filter = begins(' ');
     let mut out = String::with_capacity(text.len());
@@ -274,7 +274,7 @@ fn truncate(state: &mut State, value: &Value, args: Rest<ValueOrKwargs>) -> Resu
     Ok(format!("{kept}{end}"))
 }
 
-/// Percent-encoding: of a text with slashes kept, or of pairs as a query.
+/// Percent-encodes a text, keeping slashes, or a list of pairs as a query.
 fn urlencode(state: &mut State, value: &Value) -> Result<String, Error> {
     let quoted = |text: &str, query: bool| {
         let mut out = String::new();

@@ -1,4 +1,5 @@
-//! Formatting by `%` and by `str.format`, which minijinja does; here it is bounded before.
+//! Formatting with `%` and `str.format`: minijinja does it, after the size of the result is limited
+//! here.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Value};
@@ -6,12 +7,12 @@ use minijinja::{Error, State};
 
 use super::budget::{charge, failed, printed};
 
-/// The widest field: more than anybody reads.
+/// The widest field.
 pub(super) const WIDEST: usize = 10_000;
 
 /// `text % arguments`.
 pub(super) fn percent(state: &mut State, text: &str, arguments: &mut [Value]) -> Result<Value, Error> {
-    // A mapping is known by its keys.
+    // A mapping is recognized by its keys.
     if let [mapping] = arguments
         && mapping.kind() == minijinja::value::ValueKind::Map
         && text.contains("%(")
@@ -32,8 +33,8 @@ pub(super) fn braces(state: &mut State, text: &str, arguments: &[Value]) -> Resu
     format(FormatStyle::StrFormat, text, arguments).map(Value::from)
 }
 
-/// Takes note of the most that can come out: each field as wide as any is, and as long as any
-/// argument.
+/// Charges the largest possible result: each field as wide as the widest, and as long as the
+/// longest argument.
 fn bound(state: &mut State, text: &str, mark: char, arguments: &[Value]) -> Result<(), Error> {
     let mut widest = 512;
     for digits in text.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
@@ -42,7 +43,7 @@ fn bound(state: &mut State, text: &str, mark: char, arguments: &[Value]) -> Resu
     let mut longest = 0;
     for argument in arguments {
         longest = longest.max(printed(state, argument)?.bytes);
-        // A width may be an argument.
+        // A width may come from an argument.
         if let Some(number) =
             argument.as_i64().filter(|_| text.contains('*') || mark == '{' && text.contains(":{"))
         {

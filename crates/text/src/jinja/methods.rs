@@ -1,5 +1,5 @@
-//! Python's methods of texts, lists and mappings: those that minijinja's own collection lacks, or
-//! reads otherwise.
+//! Python's methods of strings, lists and mappings: those that minijinja's own collection lacks, or
+//! implements differently.
 
 use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -9,7 +9,7 @@ use super::budget::{ITEM, charge, failed, made};
 use super::filters;
 use super::format::{WIDEST, braces};
 
-/// What a value does by this name, for `Environment::set_unknown_method_callback`.
+/// Calls a method of a value, for `Environment::set_unknown_method_callback`.
 pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     let done = match value.as_str() {
         Some(text) => of_text(state, text, method, args)?,
@@ -24,7 +24,7 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
     }
 }
 
-/// A range of a text by its characters, as slices take it, and how many characters are before it.
+/// A slice of a text in characters, and the number of characters before it.
 fn part(text: &str, start: Option<i64>, end: Option<i64>) -> Option<(&str, usize)> {
     if start.is_none() && end.is_none() {
         return Some((text, 0));
@@ -76,7 +76,7 @@ fn of_text(state: &mut State, text: &str, method: &str, args: &[Value]) -> Resul
                 None => options.get::<Option<i64>>("maxsplit")?,
             };
             options.assert_all_used()?;
-            // Less than none is no limit.
+            // A negative count means no limit.
             let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX - 1);
             let parts =
                 split(text, separator, most, method == "rsplit").ok_or_else(|| failed("empty separator"))?;
@@ -106,7 +106,7 @@ fn of_text(state: &mut State, text: &str, method: &str, args: &[Value]) -> Resul
             let (width, with): (usize, Option<&str>) = from_args(args)?;
             let with = character(with);
             let all = fill(text, width, with)?.chars().count();
-            // Python's own rule for what can't be halved.
+            // Python's rounding for an odd number.
             let left = all / 2 + (all & width & 1);
             let side = |count: usize| String::from_iter(std::iter::repeat_n(with, count));
             format!("{}{text}{}", side(left), side(all - left)).into()
@@ -227,7 +227,7 @@ fn of_other(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>
             let () = from_args(args)?;
             value.clone()
         }
-        // What Python's sandbox forbids since it changes the value.
+        // Python's sandbox forbids these since they change the value.
         (
             ValueKind::Seq,
             "append" | "extend" | "insert" | "pop" | "remove" | "sort" | "reverse" | "clear",
@@ -242,7 +242,7 @@ fn of_other(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>
     }))
 }
 
-/// What fills a text up to a width.
+/// The padding of a text up to a width.
 fn fill(text: &str, width: usize, with: char) -> Result<String, Error> {
     if width > WIDEST {
         return Err(failed(format!("a field is at most {WIDEST} characters wide")));
@@ -250,8 +250,8 @@ fn fill(text: &str, width: usize, with: char) -> Result<String, Error> {
     Ok(std::iter::repeat_n(with, width.saturating_sub(text.chars().count())).collect())
 }
 
-/// The parts between separators, or between white space, of which at most so many are cut, from the
-/// left or the right.
+/// The parts between separators, or between whitespace, with at most `most` splits, from the left
+/// or the right.
 /// `None` if the separator is empty.
 fn split<'a>(text: &'a str, separator: Option<&str>, most: usize, from_right: bool) -> Option<Vec<&'a str>> {
     if let Some(separator) = separator {
@@ -283,7 +283,7 @@ fn reversed(mut parts: Vec<&str>) -> Vec<&str> {
     parts
 }
 
-/// The lines of a text, as Python knows their ends.
+/// The lines of a text, split at Python's line ends.
 fn lines(text: &str, keep: bool) -> Vec<&str> {
     let is_end = |c: char| {
         matches!(
@@ -308,7 +308,7 @@ fn lines(text: &str, keep: bool) -> Vec<&str> {
     parts
 }
 
-/// A text with spaces for tabs.
+/// Replaces tabs by spaces.
 fn expanded(text: &str, size: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for character in text.chars() {

@@ -1,10 +1,10 @@
-//! Jinja for what comes from anywhere: chat templates of model files, files of teams, jinxes.
+//! Jinja for untrusted templates: chat templates of model files, files of teams, jinxes.
 //!
-//! An environment in which values behave as in Python's Jinja2, and no template takes the process
-//! down.
-//! Time is bounded by minijinja's fuel, memory by a budget that the fuel sets (`budget`), depth
-//! before anything is compiled (`source`).
-//! Whoever uses [`environment`] passes each template through [`bounded`] first.
+//! An environment in which values behave as in Python's Jinja2, and no template can crash the
+//! process.
+//! Time is limited by minijinja's fuel, memory by a budget derived from the fuel (`budget`), and
+//! depth before compilation (`source`).
+//! Callers of [`environment`] must pass each template through [`bounded`] first.
 //! Knows nothing of chats, teams and jinxes.
 
 mod budget;
@@ -20,18 +20,18 @@ use minijinja::{Environment, Error, State};
 use budget::{kept, made, printed};
 pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
 
-/// How deep macros may call each other, in minijinja's units (a macro costs a few).
-/// That is deeper than any schema, and far from the end of a thread's stack even in a debug build.
+/// How deep macros may call each other, in minijinja's units (a macro takes a few).
+/// This is deeper than any schema, and far from overflowing a thread's stack even in a debug build.
 const RECURSION: usize = 200;
 
 /// The environment, without fuel: [`Environment::set_fuel`] bounds both time and memory.
-/// Only templates that [`bounded`] has rewritten are bounded in it.
+/// The limits only apply to templates rewritten by [`bounded`].
 pub fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_recursion_limit(RECURSION);
     environment.set_unknown_method_callback(methods::call);
     minijinja_contrib::add_to_environment(&mut environment);
-    // Errors would take copies of all variables along.
+    // Debug errors would copy all variables.
     environment.set_debug(false);
     environment.remove_global("debug");
     environment.set_formatter(|out, state, value| {
@@ -58,23 +58,23 @@ pub fn environment() -> Environment<'static> {
     }
     environment.add_test("callable", |value: &Value| {
         let called = |name: &str| name.contains("Function") || name.contains("Macro");
-        // Python's undefined values can be called, though only to fail.
+        // Python's undefined values are callable, though calls fail.
         value.is_undefined() || value.as_object().is_some_and(|object| called(object.type_name()))
     });
     environment
 }
 
-/// Takes note that a value is printed, and gives it as Python prints it.
-/// Formatters of one's own call it.
+/// Charges the printing of a value, and returns it as Python prints it.
+/// Custom formatters have to call it.
 ///
 /// # Errors
-/// It is too large, or nested too deep.
+/// If the value is too large, or nested too deep.
 pub fn printable(state: &mut State, value: &Value) -> Result<Value, Error> {
     printed(state, value)?;
     Ok(as_float(value).map_or_else(|| value.clone(), |number| Value::from(float(number))))
 }
 
-/// Takes note that a value is printed with so many bytes between its items, of which some may be
+/// Charges the printing of a value with this many bytes between its items, which may include
 /// indentation.
 ///
 /// # Errors
@@ -84,12 +84,12 @@ pub fn printable_apart(state: &mut State, value: &Value, between: usize) -> Resu
     budget::charge(state, size.items.saturating_mul(between).saturating_mul(8))
 }
 
-/// A value as `str` gives it.
+/// A value as converted by `str`.
 fn text(state: &mut State, value: &Value) -> Result<String, Error> {
     Ok(printable(state, value)?.to_string())
 }
 
-/// The value of a float, which Python prints in its own way.
+/// The value of a float, whose Python format differs.
 fn as_float(value: &Value) -> Option<f64> {
     let is_float = value.kind() == ValueKind::Number && !value.is_integer();
     is_float.then(|| f64::try_from(value.clone()).ok()).flatten()

@@ -1,4 +1,5 @@
-//! Python's operators, as filters: what minijinja does by itself without a limit, and `%` on texts.
+//! Python's operators as filters: those that minijinja evaluates without limits, and `%` on
+//! strings.
 
 use minijinja::value::{Tuple, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
@@ -6,7 +7,7 @@ use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior};
 use super::budget::{ITEM, charge, failed, printed};
 use super::format;
 
-/// A number as Python calculates with it.
+/// A number in Python's arithmetic.
 #[derive(Clone, Copy)]
 enum Number {
     Whole(i128),
@@ -107,7 +108,7 @@ fn is_list(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable)
 }
 
-/// A list, or a tuple where `of` is one.
+/// A list, or a tuple if `of` is one.
 fn list(items: Vec<Value>, of: &Value) -> Value {
     if of.is_tuple() { Value::from(Tuple::from(items)) } else { Value::from(items) }
 }

@@ -1,14 +1,14 @@
-//! Rewrites a template so that what it makes can be counted.
+//! Rewrites a template so that its allocations can be counted.
 //!
-//! minijinja carries `+`, `~`, `*`, slices and plain text out by itself, without a limit.
+//! minijinja evaluates `+`, `~`, `*`, slices and plain text itself, without a limit.
 //! So operators become filters of ours: `a + b` becomes `a |_add( b)`.
-//! Precedence stays, since a filter binds tightest.
-//! Slices and assigned values pass through filters, and long plain text is announced.
-//! What would nest too deep for a stack is refused.
-//! Lines stay the same.
-//! Knows nothing of what filters do.
+//! Precedence is preserved, since a filter binds tightest.
+//! Slices and assigned values pass through filters, and long plain text is charged in advance.
+//! Templates that nest too deep for the stack are refused.
+//! Line numbers are preserved.
+//! Knows nothing of the filters' implementation.
 
-/// How tags are marked.
+/// The delimiters of tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Marks<'a> {
     /// Around an expression.
@@ -19,42 +19,42 @@ pub struct Marks<'a> {
     pub comment: (&'a str, &'a str),
 }
 
-/// Those of Jinja.
+/// Jinja's default delimiters.
 pub const MARKS: Marks = Marks { variable: ("{{", "}}"), block: ("{%", "%}"), comment: ("{#", "#}") };
 
-/// Why a template is not carried out.
+/// Why a template is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Refused {
     /// Line in the template, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem.
     pub what: &'static str,
 }
 
-/// Bytes that a template may have: many times the longest known.
+/// Largest template in bytes: many times the longest known.
 const SOURCE: usize = 4 << 20;
-/// Words and signs within tags: ten times as many as the longest known has.
+/// Most words and signs within tags: ten times as many as in the longest known template.
 const TOKENS: usize = 50_000;
-/// How deep expressions and chains of `elif` may nest: every sign that binds counts as a level
-/// until the next comma.
+/// How deep expressions and chains of `elif` may nest: until the next comma, every operator counts
+/// as a level.
 const DEPTH: usize = 500;
-/// Bytes of plain text that needn't be announced.
+/// Length of plain text that needn't be charged, in bytes.
 const SHORT: usize = 64;
-/// Most bytes of plain text that can't be: white space, and what stands in `raw`.
+/// Most bytes of plain text that can't be charged: whitespace, and text in `raw`.
 const SILENT: usize = 1024;
 
-/// The template with the same meaning whose values are counted.
+/// Rewrites a template to an equivalent one whose values are charged.
 ///
 /// # Errors
-/// It is too long, or nests too deep.
+/// If it is too long, or nests too deep.
 pub fn bounded(source: &str, marks: &Marks) -> Result<String, Refused> {
     let mut writer = Writer::new(source);
     writer.template(marks)?;
     Ok(writer.out)
 }
 
-/// The same for an expression.
+/// Rewrites an expression to an equivalent one whose values are charged.
 ///
 /// # Errors
 /// As [`bounded`].
@@ -64,33 +64,33 @@ pub fn bounded_expression(source: &str) -> Result<String, Refused> {
     Ok(writer.out)
 }
 
-/// What stands between two brackets, or in a whole tag.
+/// The content of a pair of brackets, or of a whole tag.
 #[derive(Default)]
 struct Frame {
-    /// The precedence of each operator whose right side is being read.
+    /// The precedences of the operators whose right operand is being read.
     open: Vec<u8>,
-    /// Where the operand begins that is being read, in what was written.
+    /// The start of the current operand, in the output.
     operand: Option<usize>,
-    /// Where the operand begins that this frame is a subscript of.
+    /// The start of the operand that this frame is a subscript of.
     subscript: Option<usize>,
-    /// Whether there is a colon.
+    /// Whether the frame contains a colon.
     colon: bool,
-    /// How many signs bind, up to here.
+    /// Number of operators up to here.
     depth: usize,
 }
 
-/// What the last word or sign was.
+/// The kind of the last word or sign.
 #[derive(Clone, Copy, PartialEq)]
 enum Last {
-    /// Nothing that a value ends with.
+    /// A value can't end here.
     Open,
-    /// `.` or `|`, after which a word is a name.
+    /// `.` or `|`; a word after it is a name.
     Selector,
-    /// `is`, after which a word is a test.
+    /// `is`; a word after it is a test.
     Is,
-    /// The name of a test, after which its argument may stand.
+    /// The name of a test, which its argument may follow.
     Test,
-    /// A string, after which another one belongs to it.
+    /// A string; a following string is part of it.
     Text,
     /// The end of any other operand.
     Operand,
@@ -101,12 +101,12 @@ struct Writer<'a> {
     at: usize,
     out: String,
     tokens: usize,
-    /// For each open `if` how many `elif` it has, and how many that are together.
+    /// For each open `if` its number of `elif`, and their total.
     ifs: Vec<usize>,
     elifs: usize,
     frames: Vec<Frame>,
     last: Last,
-    /// Where the last word or sign ends, in what was written.
+    /// The end of the last word or sign, in the output.
     end: usize,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Writer<'a> {
         &self.source[self.at..]
     }
 
-    /// Copies so many bytes.
+    /// Copies this many bytes.
     fn copy(&mut self, length: usize) {
         self.out += &self.rest()[..length];
         self.at += length;
@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
             return self.refuse("the template is too long");
         }
         let starts = [marks.variable.0, marks.block.0, marks.comment.0];
-        // Where each is found next.
+        // The next position of each.
         let mut found = [Some(0); 3];
         loop {
             for (found, mark) in found.iter_mut().zip(starts) {
@@ -177,8 +177,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Plain text, announced if it is long: by a tag before the first sign that is no white space,
-    /// where it changes nothing.
+    /// Copies plain text; long text is charged by a tag before its first non-whitespace character,
+    /// where the tag doesn't change the output.
     fn text(&mut self, length: usize, marks: &Marks) -> Result<(), Refused> {
         if length > SHORT {
             match self.rest()[..length].find(|character: char| !character.is_whitespace()) {
@@ -197,7 +197,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A tag behind its opening mark, up to and with `close`; an expression without.
+    /// Copies a tag after its opening delimiter, through `close`; an expression has no `close`.
     fn tag(&mut self, close: Option<&str>, statement: bool) -> Result<(), Refused> {
         self.frames.clear();
         self.frames.push(Frame::default());
@@ -207,7 +207,7 @@ impl<'a> Writer<'a> {
             self.copy(1);
         }
         let mut word = if statement { Some(()) } else { None };
-        // Whether this is a `set`, whether of a namespace, and where its value ends.
+        // Whether this is a `set`, whether its target is a namespace, and where its value ends.
         let (mut set, mut stored, mut value) = (false, false, None);
         loop {
             let rest = self.rest();
@@ -260,13 +260,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The end of a tag.
+    /// Ends a tag.
     fn finish(&mut self, value: Option<&str>) {
         self.terminate();
         value.into_iter().for_each(|end| self.insert(end));
     }
 
-    /// Notes how deep statements nest by their conditions.
+    /// Tracks how deep conditional statements nest.
     fn statement(&mut self, word: &str) -> Result<(), Refused> {
         match word {
             "if" => self.ifs.push(0),
@@ -283,13 +283,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes behind the last word or sign.
+    /// Inserts after the last word or sign.
     fn insert(&mut self, text: &str) {
         self.out.insert_str(self.end, text);
         self.end += text.len();
     }
 
-    /// Takes note of what was copied last.
+    /// Records the kind of what was copied last.
     fn done(&mut self, last: Last) {
         self.last = last;
         self.end = self.out.len();
@@ -303,17 +303,17 @@ impl<'a> Writer<'a> {
         &mut self.frames[last]
     }
 
-    /// One more sign that binds.
+    /// Counts one more operator.
     fn deeper(&mut self) -> Result<(), Refused> {
         self.frame().depth += 1;
         let depth: usize = self.frames.iter().map(|frame| frame.depth).sum();
         if depth > DEPTH { self.refuse("the expression nests too deep") } else { Ok(()) }
     }
 
-    /// Closes the filters whose right side ends here: those that bind at least as tightly as
+    /// Closes the filters whose right operand ends here: those that bind at least as tightly as
     /// `precedence`.
     fn close_from(&mut self, precedence: u8) {
-        // Without a right side it is minijinja that says so.
+        // Leave it to minijinja to report a missing right operand.
         if !self.ended() {
             return self.frame().open.clear();
         }
@@ -322,18 +322,18 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The end of an operand of anything that binds less than all operators.
+    /// Ends an operand of anything that binds less tightly than all operators.
     fn terminate(&mut self) {
         self.close_from(0);
         self.frame().operand = None;
     }
 
-    /// Whether an operand goes on here.
+    /// Whether an operand can end here.
     fn ended(&self) -> bool {
         matches!(self.last, Last::Test | Last::Text | Last::Operand)
     }
 
-    /// An operand begins, or the argument of a test.
+    /// Begins an operand, or the argument of a test.
     fn begin(&mut self) {
         if self.ended() && self.last != Last::Test {
             self.terminate();
@@ -446,7 +446,7 @@ impl<'a> Writer<'a> {
             _ => None,
         };
         match (first, operator) {
-            // A sign before a number, or stars before arguments.
+            // A unary sign, or stars before arguments.
             (_, Some((_, length, _))) if !self.ended() || self.last == Last::Test && "+-".contains(first) => {
                 self.deeper()?;
                 self.copy(length);
@@ -482,7 +482,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The length of a block of raw text that begins here; the inner `None` if it has no end.
+/// The length of a raw block that begins here; the inner `None` if it isn't closed.
 fn raw(text: &str, (open, close): (&str, &str)) -> Option<Option<usize>> {
     let tag = |text: &str, word: &str| {
         let rest = text.strip_prefix(open)?;

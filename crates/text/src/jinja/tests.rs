@@ -4,7 +4,7 @@ use minijinja::UndefinedBehavior;
 
 use super::*;
 
-/// Fuel of the tests, which permits about 6 MB.
+/// Fuel of the tests, enough for about 6 MB.
 const FUEL: u64 = 100_000;
 
 fn rendered(source: &str) -> Result<String, String> {
@@ -15,14 +15,14 @@ fn rendered(source: &str) -> Result<String, String> {
     environment.render_str(&source, ()).map_err(|error| error.to_string())
 }
 
-/// The most memory that this process has had, in bytes; 0 where the system doesn't tell.
+/// The peak memory of this process, in bytes; 0 if the system doesn't report it.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) << 10
 }
 
-/// What would abort the process, or fill its memory, ends as an error, soon and with little memory.
+/// Templates that would abort the process or exhaust memory fail quickly and with little memory.
 #[test]
 fn hostile_templates_end_with_an_error() {
     let check = |source: &str, expected: &str| {
@@ -40,7 +40,7 @@ fn hostile_templates_end_with_an_error() {
         "{% set n = namespace() %}{% set l = [n] %}{% set n.a = l %}{{ l == l }}",
         "a namespace can't be kept",
     );
-    // Deep ones.
+    // Deep values.
     check(&format!("{}{{{{ x }}}}", "{% set x = [x] %}".repeat(3000)), deep);
     check(&format!("{}{{{{ x|tojson }}}}", "{% set x = {'a': x} %}".repeat(3000)), deep);
     check(
@@ -53,7 +53,7 @@ fn hostile_templates_end_with_an_error() {
     );
     check("{{ [1]|tojson(indent=1000000000) }}", "the indent is a number");
     check("{{ [1]|tojson(1000000000) }}", "the indent is a number");
-    // Values that share what is in them are large where they are printed.
+    // Values with shared contents are large when printed.
     let shared =
         "{% set n = namespace(x=['x']) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}";
     for printed in [
@@ -107,7 +107,7 @@ fn hostile_templates_end_with_an_error() {
     ] {
         check(&format!("{{{{ {wide} }}}}"), "");
     }
-    // What grows little by little.
+    // Values that grow gradually.
     let n = "{% set n = namespace(x='x', l=[1], a=[]) %}";
     let again = |statement: &str| format!("{n}{{% for i in range(9999) %}}{statement}{{% endfor %}}");
     check(&again("{% set n.x = n.x ~ n.x %}"), large);
@@ -124,7 +124,7 @@ fn hostile_templates_end_with_an_error() {
         "",
     );
     check(&format!("{}{{{{ x }}}}", "{% set x = 'x' ~ x ~ x %}".repeat(99)), large);
-    // Lists that are made when somebody looks.
+    // Lazy lists.
     check(&(again("{% set n.l = n.l|zip(n.l) %}") + "{{ n.l|list }}"), "");
     check(&(again("{% set n.l = n.l|chain(n.l) %}") + "{{ n.l|list }}"), large);
     check(&again("{% set n.l = n.l[:]|list + n.l[:]|list %}"), large);
@@ -144,13 +144,13 @@ fn hostile_templates_end_with_an_error() {
         ),
         large,
     );
-    // Expressions that no parser's stack holds.
+    // Expressions that would overflow any parser's stack.
     for sign in ["not ", "-", "(", "[", "a + ", "a ** ", "a if b else "] {
         check(&format!("{{{{ {}a }}}}", sign.repeat(40_000)), "nests too deep");
     }
 }
 
-/// What nests as deep as is permitted needs no more stack than a thread has.
+/// The deepest permitted nesting needs no more than a thread's default stack.
 #[test]
 fn what_is_permitted_fits_the_stack_of_a_thread() {
     for source in [
@@ -167,7 +167,7 @@ fn what_is_permitted_fits_the_stack_of_a_thread() {
     }
 }
 
-/// Names that no statement keeps nest only as deep as the parser permits.
+/// Temporary values nest only as deep as the parser permits.
 #[test]
 fn values_in_nested_blocks_fit_the_stack_of_a_thread() {
     let mut source = String::from("{% set x = 1 %}");
@@ -183,7 +183,7 @@ fn values_in_nested_blocks_fit_the_stack_of_a_thread() {
     assert!(rendered(&format!("{source}{{{{ x }}}}{ends}")).unwrap_err().contains("too deep"));
 }
 
-/// A slice of a slice is as near as its list.
+/// A slice of a slice is as close as its list.
 #[test]
 fn slices_of_slices_take_no_work_of_their_own() {
     let begun = Instant::now();

@@ -1,67 +1,67 @@
-//! What a turn cost, and what speculative decoding, the prefix cache and the grammar had to do with
-//! it.
+//! The cost of a turn, and the part that speculative decoding, the prefix cache and the grammar had
+//! in it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a turn cost.
+/// The cost of a turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Tokens of the prompt, cached ones included.
+    /// Tokens of the prompt, including cached ones.
     pub prompt_tokens: usize,
-    /// Tokens of the prompt that were not computed again, since what they leave behind was in
-    /// memory or on disk.
+    /// Tokens of the prompt that were not recomputed, since their state was cached in memory or on
+    /// disk.
     pub cached_tokens: usize,
-    /// Of these, the tokens for which it was read from disk.
+    /// Of these, the tokens whose state was read from disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disk_tokens: usize,
-    /// Why no more of them were; `None` if nothing in the cache goes on after them.
+    /// Why no more tokens were cached; `None` if no cached prompt continues after them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
-    /// The text of the request's `stop` that ended the turn; `None` if none did.
+    /// The text in the request's `stop` that ended the turn; `None` if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_text: Option<String>,
-    /// What stood in the place of the turn's calls; `None` if they were written as the format has
-    /// them.
+    /// The text that replaced the turn's calls; `None` if they were written in the model's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovered: Option<Box<Recovered>>,
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub completion_tokens: usize,
     /// Time from the request to the first generated token.
     #[serde(with = "seconds")]
     pub time_to_first_token: Duration,
-    /// Time of the steps that computed the prompt, or what was not cached of it.
+    /// Time of the steps that computed the uncached part of the prompt.
     #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
     pub prefill_time: Duration,
-    /// Of that, what it took to keep state of the prompt for later ones to go on from.
+    /// Of that, the time for saving state of the prompt, from which later prompts can continue.
     #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
     pub snapshot_time: Duration,
-    /// Time from the first generated token to the last; zero where that is not known, as of an
-    /// answer that came all at once.
+    /// Time from the first generated token to the last; zero if unknown, for example for an answer
+    /// that arrived all at once.
     #[serde(with = "seconds")]
     pub decode_time: Duration,
-    /// Of a sum: the tokens of those turns whose time of decode is not known.
+    /// In a sum: the tokens of the turns whose decode time is unknown.
     #[serde(skip)]
     pub untimed_tokens: usize,
-    /// What the grammar took part in; all zero for a turn without one.
+    /// Work of the grammar; all zero for a turn without one.
     #[serde(default)]
     pub grammar: GrammarUsage,
     /// Draft tokens, and how many of them were accepted.
     #[serde(default)]
     pub drafts: DraftUsage,
-    /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of
-    /// each.
+    /// Constraints of the tools' schemas that the grammar did not guarantee: each with tool,
+    /// keyword, place and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loosened: Vec<String>,
 }
 
-/// The text of a turn whose calls were not written as such.
+/// The text of a turn whose calls were not written in the call format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// It; no part of the answer.
+    /// The text; not part of the answer.
     pub text: String,
-    /// Whether it was no complete call, so that the turn's calls are a second try, under a grammar.
+    /// Whether the text was an incomplete call, so that the calls come from a second attempt under
+    /// a grammar.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }
@@ -71,9 +71,9 @@ pub struct Recovered {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DraftUsage {
-    /// Draft tokens that were computed.
+    /// Draft tokens computed.
     pub drafted: usize,
-    /// Of these, those that were then sampled too.
+    /// Of these, the tokens that were accepted.
     pub accepted: usize,
 }
 
@@ -85,32 +85,32 @@ impl std::ops::AddAssign for DraftUsage {
 }
 
 /// Why no more of a prompt was found in the prefix cache.
-/// `at`: how many of its tokens were.
+/// `at` is the number of tokens found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Miss {
-    /// The prompt that it has most in common with goes on otherwise.
+    /// The most similar cached prompt continues differently.
     Diverged {
-        /// Tokens that were found.
+        /// Number of tokens found.
         at: usize,
-        /// The text around that point, in this prompt.
+        /// This prompt's text around that point.
         prompt: String,
-        /// And in the other.
+        /// The cached prompt's text around that point.
         kept: String,
     },
-    /// More was cached once, and evicted since.
+    /// More tokens were cached earlier, but have been evicted.
     Evicted {
-        /// Tokens that were found.
+        /// Number of tokens found.
         at: usize,
-        /// How many more there were.
+        /// Number of evicted tokens.
         tokens: usize,
     },
-    /// More keys and values are cached, but not the recurrent or windowed state that it takes to go
-    /// on after them.
+    /// More keys and values are cached, but not the recurrent or windowed state needed to continue
+    /// from them.
     NoState {
-        /// Tokens that were found.
+        /// Number of tokens found.
         at: usize,
-        /// How many more there are.
+        /// Number of further tokens with cached keys and values.
         tokens: usize,
     },
 }
@@ -131,23 +131,23 @@ impl std::fmt::Display for Miss {
     }
 }
 
-/// What the grammar did in a turn, or in several: the fields of turns add up.
+/// Work of the grammar in one turn, or summed over several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GrammarUsage {
-    /// Grammars that had to be compiled; the others were at hand from earlier turns.
+    /// Grammars compiled; others were cached from earlier turns.
     pub compiled: usize,
-    /// Time to get hold of the compiled grammar, before the prompt is computed.
+    /// Time to get the compiled grammar, before the prompt is computed.
     #[serde(with = "seconds")]
     pub prepare_time: Duration,
-    /// Time that the grammar took between forward passes, while the model waited.
+    /// Time spent on the grammar between forward passes, while the model waited.
     #[serde(with = "seconds")]
     pub step_time: Duration,
-    /// Masks computed: the tokens that may follow, out of the whole vocabulary.
+    /// Masks computed over the whole vocabulary.
     pub masks: usize,
     /// Tokens sampled without a mask that the grammar rejected.
     pub rejected_tokens: usize,
-    /// Tokens that the grammar left no choice about, appended without being sampled.
+    /// Tokens forced by the grammar, appended without being sampled.
     pub forced_tokens: usize,
 }
 
@@ -163,8 +163,8 @@ impl std::ops::AddAssign for GrammarUsage {
 }
 
 impl Usage {
-    /// Tokens generated in a second of decode, of those whose time is known.
-    /// `None`: of none it is.
+    /// Tokens generated per second of decode, counting those with a known time.
+    /// `None` if there are none.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let timed = self.completion_tokens.saturating_sub(self.untimed());
         (timed > 0).then(|| timed as f64 / self.decode_time.as_secs_f64())
@@ -175,9 +175,9 @@ impl Usage {
     }
 }
 
-/// Adds what a later turn cost.
-/// The time to the first token stays the first turn's, a miss is the latest turn's, and so is what
-/// was recovered.
+/// Adds the cost of a later turn.
+/// Keeps the first turn's time to the first token, and takes the latest turn's miss and recovered
+/// text.
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {

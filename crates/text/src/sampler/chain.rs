@@ -1,18 +1,17 @@
-//! The steps of llama.cpp that look at how the candidates share the probability, in its order.
+//! llama.cpp's steps that depend on the distribution over the candidates, in its order:
+//! typical_p, XTC and dynamic temperature, and Mirostat, which replaces them all.
 //!
-//! They are typical_p, XTC and dynamic temperature, and Mirostat in place of all.
-//!
-//! The candidates are sorted throughout, the most likely first.
-//! Logarithms and powers are those of `libm`, the same on every platform.
+//! The candidates stay sorted, the most likely first.
+//! Logarithms and powers come from `libm`, so that they are equal on every platform.
 
 use super::{Sampler, chosen};
 use crate::request::Sampling;
 
-/// By how many of the most likely tokens Mirostat 1 estimates how fast probabilities fall.
+/// How many of the most likely tokens Mirostat 1 uses to estimate how fast probabilities fall.
 const MIROSTAT_TOKENS: usize = 100;
 
 impl Sampler {
-    /// Whether one of these steps is on.
+    /// Whether any of these steps is on.
     pub(super) fn is_chained(&self) -> bool {
         let Sampling { typical_p, dynatemp_range, mirostat, .. } = self.options;
         typical_p < 1.0 || dynatemp_range > 0.0 || mirostat > 0 || self.excludes_top()
@@ -22,7 +21,7 @@ impl Sampler {
         self.options.xtc_probability > 0.0 && self.options.xtc_threshold <= 0.5
     }
 
-    /// Samples from all logits; takes one random number, and one more for XTC.
+    /// Samples from all logits; takes one random number, and another one for XTC.
     pub(super) fn sample_by_chain(&mut self, logits: &[f32]) -> Option<u32> {
         let random = self.random.next_f64();
         if self.options.mirostat > 0 {
@@ -68,7 +67,7 @@ impl Sampler {
         self.candidates = kept.into_iter().map(|at| self.candidates[at]).collect();
     }
 
-    /// What `top_p` and `min_p` leave.
+    /// Applies `top_p` and `min_p`.
     fn keep_likely(&mut self) {
         let Sampling { top_p, min_p, .. } = self.options;
         let total = self.weigh(1.0);
@@ -81,7 +80,7 @@ impl Sampler {
         self.candidates.truncate(likely.min(enough.map_or(likely, |last| last + 1)));
     }
 
-    /// Leaves of the tokens that reach the threshold the least likely one.
+    /// Of the tokens that reach the threshold, keeps only the least likely one.
     fn exclude_top(&mut self) {
         let total = self.weigh(1.0);
         let threshold = f64::from(self.options.xtc_threshold) * total;
@@ -89,7 +88,7 @@ impl Sampler {
         self.candidates.drain(..reach.saturating_sub(1));
     }
 
-    /// The temperature for the candidates.
+    /// The temperature for the current candidates.
     fn temperature(&mut self) -> f32 {
         let Sampling { temperature, dynatemp_range, dynatemp_exponent, .. } = self.options;
         if dynatemp_range <= 0.0 || self.candidates.len() < 2 {
@@ -101,7 +100,7 @@ impl Sampler {
         least + (most - least) * libm::pow(share, f64::from(dynatemp_exponent)) as f32
     }
 
-    /// The index of the candidate that `random`, in [0, 1), falls on.
+    /// The index of the candidate selected by `random`, in [0, 1).
     fn choose_at(&mut self, temperature: f32, random: f64) -> Option<usize> {
         if temperature <= 0.0 {
             return (!self.candidates.is_empty()).then_some(0);
@@ -133,8 +132,8 @@ impl Sampler {
         Some(self.candidates[at].1)
     }
 
-    /// How many tokens Mirostat 1 keeps: the exponent of Zipf's law by the method of least squares,
-    /// and the k whose expected surprise is `mu`.
+    /// How many tokens Mirostat 1 keeps: estimates the exponent of Zipf's law by least squares, and
+    /// returns the k whose expected surprise is `mu`.
     fn mirostat_k(&self, size: usize) -> usize {
         let temperature = f64::from(self.options.temperature);
         let pairs = self.candidates.windows(2).zip(1..MIROSTAT_TOKENS);
@@ -146,7 +145,7 @@ impl Sampler {
         let s = products / squares;
         let excess = s - 1.0;
         let k = excess * libm::exp2(self.mu) / (1.0 - libm::pow(size as f64, -excess));
-        // Not a number, as of a single token, becomes 0.
+        // NaN, for example for a single token, becomes 0.
         libm::pow(k, 1.0 / s) as usize
     }
 }

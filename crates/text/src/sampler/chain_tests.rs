@@ -1,5 +1,5 @@
-//! llama.cpp's steps against what llama.cpp itself leaves, as `scripts/record-samplers` recorded
-//! it, and against their formulas.
+//! Compares llama.cpp's steps with results that `scripts/record-samplers` recorded from llama.cpp,
+//! and with their formulas.
 
 use serde::Deserialize;
 
@@ -18,7 +18,7 @@ struct Recorded {
 struct Truncated {
     options: Sampling,
     logits: Vec<f32>,
-    /// The tokens that are left, and their probabilities.
+    /// The remaining tokens and their probabilities.
     shares: Vec<(u32, f64)>,
 }
 
@@ -34,7 +34,7 @@ fn recorded() -> Recorded {
     serde_json::from_str(RECORDED).unwrap()
 }
 
-/// What a sampler leaves for its last step, and the probabilities there.
+/// The candidates of a sampler's last step, and their probabilities.
 fn shares(options: &Sampling, logits: &[f32]) -> Vec<(u32, f64)> {
     let mut sampler = Sampler::new(options);
     sampler.sample_by_chain(logits).unwrap();
@@ -74,7 +74,7 @@ fn repetitions_cost_what_llama_cpp_takes_for_them() {
     }
 }
 
-/// How often each of `samples` tokens comes, as shares.
+/// The relative frequencies of `samples` sampled tokens.
 fn frequencies(options: &Sampling, logits: &[f32], samples: usize) -> Vec<f64> {
     let mut sampler = Sampler::new(options);
     let mut counts = vec![0.0; logits.len()];
@@ -90,7 +90,7 @@ fn xtc_excludes_as_often_as_it_is_told() {
     let options =
         Sampling { temperature: 1.0, xtc_probability: 0.4, xtc_threshold: 0.25, ..Sampling::default() };
     let found = frequencies(&options, &logits, 20_000);
-    // With XTC the first is dropped, of the two that reach the threshold.
+    // XTC drops the first of the two tokens that reach the threshold.
     let expected = [0.6 * 0.5, 0.6 * 0.3 + 0.4 * 0.6, 0.6 * 0.2 + 0.4 * 0.4];
     for (found, expected) in found.iter().zip(expected) {
         // Five standard deviations.
@@ -116,7 +116,7 @@ fn mirostat_keeps_the_surprise_at_its_aim() {
         for at in 0..4000 {
             let before = sampler.mu;
             let token = sampler.sample(&mut logits.clone(), &[]).unwrap();
-            // Among those that are left.
+            // Among the remaining candidates.
             let left: f64 = sampler.candidates.iter().map(|&(logit, _)| f64::from(logit).exp()).sum();
             let observed = -(f64::from(logits[token as usize]).exp() / left).log2();
             assert!((sampler.mu - (before - 0.1 * (observed - f64::from(tau)))).abs() < 1e-4, "{at}");
@@ -131,7 +131,7 @@ fn mirostat_keeps_the_surprise_at_its_aim() {
     assert_eq!(Sampler::new(&alone).sample(&mut [f32::NEG_INFINITY, f32::NAN], &[]), None);
 }
 
-/// The same draws by every instruction set; neutral values are no steps.
+/// Every instruction set gives the same draws; neutral values disable a step.
 #[test]
 fn steps_that_are_neutral_change_nothing() {
     let logits: Vec<f32> = (0..300).map(|token| ((token * 37) % 101) as f32 / 9.0).collect();

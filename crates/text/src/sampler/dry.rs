@@ -1,4 +1,4 @@
-//! DRY: what would prolong a repetition costs more, the longer the repetition is.
+//! DRY: penalizes tokens that would extend a repetition, more the longer it is.
 //!
 //! Source: the pull request 5637 of text-generation-webui, and `llama_sampler_dry_apply` of
 //! llama.cpp.
@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Texts that no repetition reaches across, as tokens.
+/// Sequence breakers as token sequences.
 /// Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Breakers {
-    /// By a breaker's first token, the rest of it.
+    /// Maps a breaker's first token to its remaining tokens.
     rests: Arc<HashMap<u32, Rests>>,
 }
 
-/// What follows the first token of breakers.
-/// A place is compared with all that have one length at once, however many these are.
+/// The tokens that follow the first token of breakers.
+/// A position is compared with all rests of one length at once, however many there are.
 #[derive(Debug, Default)]
 struct Rests {
     all: HashSet<Box<[u32]>>,
@@ -36,12 +36,12 @@ impl Breakers {
         Breakers { rests: Arc::new(rests) }
     }
 
-    /// Whether the token alone is one.
+    /// Whether the token alone is a breaker.
     fn is_one(&self, token: u32) -> bool {
         self.rests.get(&token).is_some_and(|rests| rests.lengths.contains(&0))
     }
 
-    /// How many of the last of `tokens` come after the last breaker.
+    /// How many tokens follow the last breaker in `tokens`.
     fn tokens_after(&self, tokens: &[u32]) -> usize {
         let longest_at = |at: usize| {
             let after = &tokens[at + 1..];
@@ -54,8 +54,9 @@ impl Breakers {
     }
 }
 
-/// The tokens that would prolong a repetition of at least `allowed` tokens, each with the longest.
-/// Its length is how many of the last of `tokens` stood before the token earlier.
+/// The tokens that would extend a repetition of at least `allowed` tokens, each with its longest
+/// one.
+/// The length is the number of last `tokens` that also preceded the token earlier.
 /// Takes time proportional to the number of tokens.
 pub(super) fn repetitions(tokens: &[u32], allowed: usize, breakers: &Breakers) -> BTreeMap<u32, usize> {
     let mut longest = BTreeMap::new();
@@ -77,13 +78,13 @@ pub(super) fn repetitions(tokens: &[u32], allowed: usize, breakers: &Breakers) -
     longest
 }
 
-/// How many of the last tokens are the same as those that end so many tokens before the end.
-/// It is the Z function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and
+/// For each distance from the end, how many tokens before it match the last tokens.
+/// This is the Z function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and
 /// Sequences", 1.3).
 fn suffix_matches(tokens: &[u32]) -> Vec<usize> {
     let back = |at: usize| tokens[tokens.len() - 1 - at];
     let mut matches = vec![0; tokens.len()];
-    // The match that reaches furthest back.
+    // The match that extends furthest back.
     let (mut start, mut end) = (0, 0);
     for at in 1..tokens.len() {
         let mut matched = if at < end { matches[at - start].min(end - at) } else { 0 };
@@ -108,7 +109,7 @@ mod tests {
         Breakers::new(sequences.iter().copied())
     }
 
-    /// By the definition: for each place, how much of the end of `tokens` stands before it.
+    /// By definition: for each position, the longest suffix of `tokens` that precedes it.
     fn by_definition(tokens: &[u32], allowed: usize, most: usize) -> BTreeMap<u32, usize> {
         let mut longest = BTreeMap::new();
         for at in 1..tokens.len() {
@@ -133,11 +134,11 @@ mod tests {
         check(&[1, 2, 3, 1, 2], &[], &[(3, 2)]);
         check(&[1, 2, 3, 1], &[], &[]);
         check(&[1, 2], &[], &[]);
-        // A breaker in the repetition, at its end, and as what would come next.
+        // A breaker inside the repetition, at its end, and as the next token.
         check(&[9, 1, 2, 3, 9, 1, 2], &[&[9]], &[(3, 2)]);
         check(&[1, 2, 3, 1, 2], &[&[2]], &[]);
         check(&[1, 2, 3, 1, 2], &[&[3]], &[]);
-        // One of two tokens: the second alone breaks nothing.
+        // A breaker of two tokens: the second alone breaks nothing.
         check(&[8, 9, 1, 2, 3, 8, 9, 1, 2], &[&[8, 9]], &[(3, 2)]);
         check(&[9, 1, 2, 3, 9, 1, 2], &[&[8, 9]], &[(3, 3)]);
     }
@@ -148,7 +149,7 @@ mod tests {
             let expected = by_definition(&tokens, allowed, tokens.len());
             let found = repetitions(&tokens, allowed, &Breakers::default());
             prop_assert_eq!(&found, &expected);
-            // A breaker that stands nowhere else.
+            // A breaker that occurs nowhere else.
             let mut broken = tokens.clone();
             broken.insert(tokens.len() / 2, 9);
             let after = tokens.len() - tokens.len() / 2;

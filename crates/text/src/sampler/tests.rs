@@ -37,7 +37,7 @@ fn penalties_follow_their_formulas() {
 
 #[test]
 fn samples_have_the_distribution_of_the_softmax() {
-    // Near each other, and far apart.
+    // Close together, and far apart.
     for places in [[0, 1, 2], [3, 700, 1199]] {
         let options = Sampling { temperature: 1.0, ..Sampling::default() };
         let mut sampler = Sampler::new(&options);
@@ -57,7 +57,7 @@ fn samples_have_the_distribution_of_the_softmax() {
     }
 }
 
-/// The candidates that remain, by the definitions and without regard to speed.
+/// The remaining candidates, computed simply from the definitions.
 fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
     let mut kept: Vec<(f64, u32)> =
         logits.iter().zip(0..).filter(|(l, _)| l.is_finite()).map(|(&l, t)| (f64::from(l), t)).collect();
@@ -72,7 +72,7 @@ fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
     for &(logit, token) in &kept {
         nucleus.push((weight(logit) / sum, token));
         mass += weight(logit) / sum;
-        // A hair's breadth apart from the sampler's f32: either reading is right.
+        // Within rounding of the sampler's f32, either result is right.
         if options.top_p < 1.0 && mass >= f64::from(options.top_p) + 1e-6 {
             break;
         }
@@ -83,7 +83,7 @@ fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
 }
 
 proptest! {
-    /// Few logits of many, few different ones, and with a temperature that makes equals of some.
+    /// Few of many logits, few different ones, and a temperature that makes some equal.
     #[test]
     fn the_top_logits_give_what_all_give(
         logits in prop::collection::vec(
@@ -108,7 +108,7 @@ proptest! {
             if let Some(token) = sampled {
                 prop_assert_eq!(by_all.sample_unpenalized(&logits), Some(token));
             } else {
-                // Nothing has happened: all decide, and both go on alike.
+                // The sampler is unchanged, so sampling from all logits gives the same token.
                 prop_assert_eq!(by_top.sample_unpenalized(&logits), by_all.sample_unpenalized(&logits));
             }
         }

@@ -1,15 +1,14 @@
 //! GPT-2's printable alphabet: each byte is written as one character, so that vocabularies are
 //! readable text.
 //!
-//! Bytes that are printable Latin-1 stand for themselves; the others follow from U+0100 on, in
-//! order.
+//! Printable Latin-1 bytes represent themselves; the others follow from U+0100 on, in order.
 
 /// The character of a byte.
 pub(super) const fn letter(byte: u8) -> char {
     LETTERS[byte as usize]
 }
 
-/// The byte of a character; `None` outside of the alphabet.
+/// The byte of a character; `None` for a character outside of the alphabet.
 pub(super) fn byte(letter: char) -> Option<u8> {
     BYTES.get(letter as usize).copied().flatten()
 }

@@ -1,5 +1,5 @@
-//! BPE by a list of merges: words, in most vocabularies written in the printable alphabet of bytes,
-//! whose pairs `tokenizers` merges.
+//! BPE with a list of merges: splits text into words, in most vocabularies written in the printable
+//! alphabet of bytes, whose pairs `tokenizers` merges.
 
 use std::collections::HashSet;
 
@@ -13,15 +13,15 @@ use super::{TokenizerError, alphabet, spm};
 use crate::gguf::Gguf;
 use crate::request::Until;
 
-/// How long a word may be, in bytes: what merges pairs can't be interrupted within one.
-/// No language has such words, and no code.
+/// Longest word, in bytes: merging can't be interrupted within a word.
+/// No language or code has such words.
 const LONGEST_WORD: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Bpe {
     merger: BPE,
     splitter: Splitter,
-    /// What the file calls the rule.
+    /// The rule's name in the file.
     name: &'static str,
     rule: &'static Rule,
 }
@@ -42,7 +42,7 @@ impl Bpe {
         let mut hidden = HashSet::new();
         for (id, text, kind) in vocabulary.iter() {
             if matches!(kind, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Byte) {
-                // The first wins where two tokens have one text.
+                // If two tokens have the same text, the first wins.
                 known.entry(text.to_owned()).or_insert(id);
             } else {
                 hidden.insert(text);
@@ -56,8 +56,8 @@ impl Bpe {
                 merge: merge.to_owned(),
                 problem,
             };
-            // A piece may itself begin with a space in odd vocabularies, so the first character is
-            // not looked at.
+            // In unusual vocabularies a piece may itself begin with a space, so the first character
+            // is skipped.
             let first = merge.chars().next().map_or(0, char::len_utf8);
             let space = merge[first..]
                 .find(' ')
@@ -70,8 +70,8 @@ impl Bpe {
                 Some(text) => return Err(bad(format!("names \"{text}\", which is no token"))),
             }
         }
-        // Without the merger's cache of words: each thread would have its own, which grows with
-        // what users write.
+        // Without the merger's word cache: each thread would have its own, which grows with user
+        // input.
         let merger = BPE::builder()
             .vocab_and_merges(known, pairs)
             .ignore_merges(rule.ignore_merges == IgnoreMerges::Always)
@@ -132,7 +132,7 @@ impl Algorithm for Bpe {
             }
             let problem = |problem| TokenizerError::Text { at, problem };
             let tokens = self.merger.tokenize(&letters).map_err(|e| problem(e.to_string()))?;
-            // The model leaves out what it has no token for.
+            // The model silently skips text that it has no token for.
             let length = |token: &Token| match self.rule.spelling {
                 Spelling::Pieces if vocabulary.kind(token.id) == TokenKind::Byte => {
                     vocabulary.bytes(token.id).len()

@@ -1,13 +1,12 @@
-//! SentencePiece's table of characters that are written as others before text is cut
+//! SentencePiece's table of character replacements applied before tokenization
 //! (`precompiled_charsmap`).
 //!
-//! Four bytes tell the length of a double array (darts-clone), a trie over the bytes of what is
-//! replaced.
-//! After it come the replacements, each ended by a zero.
+//! Four bytes hold the length of a double array (darts-clone), a trie over the bytes to replace.
+//! The replacements follow, each terminated by a zero.
 //! An entry of the array is 32 bits.
-//! Bits 0 to 7 are the byte that leads to it, bit 8 says whether a replacement hangs on it.
-//! Bits 10 to 30 say where its children are, times 256 if bit 9 is set.
-//! An entry of a replacement has bit 31 set and holds its place in the others.
+//! Bits 0 to 7 are the byte that leads to it; bit 8 is set if it has a replacement.
+//! Bits 10 to 30 hold the offset of its children, times 256 if bit 9 is set.
+//! The entry of a replacement has bit 31 set and holds its offset in the other bits.
 
 const IS_LEAF: u32 = 1 << 31;
 const HAS_LEAF: u32 = 1 << 8;
@@ -20,7 +19,7 @@ pub(super) struct CharsMap {
 }
 
 impl CharsMap {
-    /// `None` if the bytes are no such table.
+    /// `None` if the bytes aren't such a table.
     pub(super) fn new(bytes: &[u8]) -> Option<CharsMap> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let (array, replacements) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -30,8 +29,7 @@ impl CharsMap {
         (odd.is_empty() && !entries.is_empty()).then_some(CharsMap { entries, replacements })
     }
 
-    /// The longest beginning of `text` that is replaced: its length in bytes, and what stands for
-    /// it.
+    /// The longest prefix of `text` that is replaced: its length in bytes, and the replacement.
     pub(super) fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let children = |entry: u32| ((entry >> 10) << if entry & FAR == 0 { 0 } else { 8 }) as usize;
         let mut longest = None;

@@ -1,4 +1,4 @@
-//! The vocabulary as llguidance wants it.
+//! The vocabulary in llguidance's form.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct Env {
 pub(super) fn build(core: &Arc<Core>) -> TokEnv {
     let words: Vec<Vec<u8>> = (core.vocabulary.iter())
         .map(|(id, text, kind)| match kind {
-            // Bytes that no text has, so that a grammar reaches these tokens by name only.
+            // Bytes that occur in no text, so that a grammar can only reach these tokens by name.
             TokenKind::Control | TokenKind::Unknown | TokenKind::Unused => {
                 [&[TokTrie::SPECIAL_TOKEN_MARKER], text.as_bytes()].concat()
             }
@@ -36,8 +36,7 @@ impl TokenizerEnv for Env {
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             let ids = self.core.encode(text, false, false, &Until::default()).unwrap_or_default();
-            // A kind that changes text, or that has an unknown token, may have made something else
-            // of it.
+            // Kinds that change text, or that have an unknown token, may have altered it.
             let bytes = ids.iter().flat_map(|&id| self.core.vocabulary.bytes(id));
             if bytes.eq(text.as_bytes()) { ids } else { self.trie.greedy_tokenize(text.as_bytes()) }
         })

@@ -1,14 +1,14 @@
-//! What can be wrong with a vocabulary or a text.
+//! Errors about vocabularies and texts.
 
 use crate::gguf::GgufError;
 
 /// Why a tokenizer can't be made of a file, or a text can't be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
-    /// The metadata is damaged, incomplete or of other types.
+    /// The metadata are damaged, incomplete or of wrong types.
     #[error(transparent)]
     Gguf(#[from] GgufError),
-    /// The file's tokenizer works by an algorithm that is not here.
+    /// The file's tokenizer uses an unsupported algorithm.
     #[error(
         "{file} has a tokenizer of kind \"{model}\" (tokenizer.ggml.model), which is not built{hint} (built: {known})"
     )]
@@ -17,13 +17,13 @@ pub enum TokenizerError {
         file: String,
         /// `tokenizer.ggml.model`.
         model: String,
-        /// The known kind that is most like it.
+        /// The most similar known kind.
         hint: String,
         /// The known kinds.
         known: String,
     },
-    /// A splitting rule that is not in the table.
-    /// Guessing one would give wrong tokens without a sign of it.
+    /// The splitting rule isn't in the table.
+    /// A guessed one would silently give wrong tokens.
     #[error(
         "{file} names the pre-tokenizer \"{pre}\" (tokenizer.ggml.pre), which is not among the {known} known ones{hint}"
     )]
@@ -34,10 +34,10 @@ pub enum TokenizerError {
         pre: String,
         /// Number of names in the table.
         known: usize,
-        /// The known name that is most like it.
+        /// The most similar known name.
         hint: String,
     },
-    /// What converters write that don't know the rule.
+    /// The placeholder that converters write if they don't know the rule.
     #[error(
         "{file} does not say how its tokenizer splits text (tokenizer.ggml.pre is \"default\"): convert the model again, \
          or name the rule in its architecture file"
@@ -49,16 +49,16 @@ pub enum TokenizerError {
     /// The embedded table of rules is broken.
     #[error("models/pretokenizers.yaml: {problem}")]
     Rules {
-        /// What was found.
+        /// The problem.
         problem: String,
     },
-    /// There is nothing to encode with.
+    /// The vocabulary has no tokens.
     #[error("{file}: the vocabulary is empty (tokenizer.ggml.tokens)")]
     NoTokens {
         /// The file.
         file: String,
     },
-    /// Lists that belong together have different lengths.
+    /// Parallel lists have different lengths.
     #[error("{file}: {key} has {entries} entries for {tokens} tokens")]
     ListLength {
         /// The file.
@@ -70,7 +70,7 @@ pub enum TokenizerError {
         /// Length of `tokenizer.ggml.tokens`.
         tokens: usize,
     },
-    /// A score that can't be compared.
+    /// A score is not a number.
     #[error("{file}: the score of token {id} (tokenizer.ggml.scores) is not a number")]
     NotANumber {
         /// The file.
@@ -78,7 +78,7 @@ pub enum TokenizerError {
         /// The token.
         id: usize,
     },
-    /// A kind of token that did not exist when this was written.
+    /// A kind of token unknown to this build.
     #[error("{file}: token {id} has the unknown kind {kind} in tokenizer.ggml.token_type")]
     UnknownKind {
         /// The file.
@@ -88,7 +88,7 @@ pub enum TokenizerError {
         /// Its kind.
         kind: u64,
     },
-    /// A token longer than a trie can hold.
+    /// A token that is too long for a trie.
     #[error("{file}: token {id} has {bytes} bytes; the most is {most}")]
     LongToken {
         /// The file.
@@ -100,22 +100,23 @@ pub enum TokenizerError {
         /// The longest that is allowed.
         most: usize,
     },
-    /// Nothing says where an answer ends.
+    /// The file names no token that ends a text.
     #[error("{file} names no token that ends a text (tokenizer.ggml.eos_token_id)")]
     NoEnd {
         /// The file.
         file: String,
     },
-    /// A merge that is not "left right", both and the two together tokens.
+    /// A merge isn't of the form "left right", or one of the two or their concatenation is no
+    /// token.
     #[error("{file}: merge {index} of tokenizer.ggml.merges, \"{merge}\", {problem}")]
     BadMerge {
         /// The file.
         file: String,
-        /// Its place in the list.
+        /// Its index in the list.
         index: usize,
         /// The entry.
         merge: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// Vocabulary and merges don't fit each other.
@@ -123,18 +124,18 @@ pub enum TokenizerError {
     Vocabulary {
         /// The file.
         file: String,
-        /// What was found.
+        /// The problem.
         problem: String,
     },
-    /// The time for the request is over, or its client has left.
+    /// The request timed out, or its client disconnected.
     #[error(transparent)]
     Over(#[from] crate::request::Over),
-    /// A text that the vocabulary has no tokens for, or that the splitting rule gave up on.
+    /// The vocabulary has no tokens for a text, or the splitting rule gave up on it.
     #[error("text can't be tokenized at byte {at}: {problem}")]
     Text {
-        /// Place in the piece of text between special tokens.
+        /// Offset in the piece of text between special tokens.
         at: usize,
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }

@@ -1,19 +1,19 @@
-//! What an architecture file says about its tokenizer.
+//! The tokenizer facts in an architecture file.
 
 use serde::Deserialize;
 
-/// Facts that some files of an architecture leave out, the key `tokenizer` of an architecture file.
-/// What a file says itself counts for more.
+/// Facts that some model files omit; the key `tokenizer` of an architecture file.
+/// The model file's own values take precedence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizerFacts {
-    /// The splitting rule where `tokenizer.ggml.pre` is absent or `default`.
-    /// Default: none, such a file is refused.
+    /// The splitting rule if `tokenizer.ggml.pre` is absent or `default`.
+    /// Default: none; such a file is refused.
     pub pre: Option<String>,
-    /// Size of the vocabulary to which `pre` applies, where an architecture has several.
+    /// Size of the vocabulary to which `pre` applies, if an architecture has several.
     /// Default: any.
     pub tokens: Option<usize>,
-    /// Whether SentencePiece puts a space before a text where `tokenizer.ggml.add_space_prefix` is
+    /// Whether SentencePiece puts a space before a text if `tokenizer.ggml.add_space_prefix` is
     /// absent.
     /// Default: yes.
     pub space_prefix: Option<bool>,

@@ -1,4 +1,4 @@
-//! What a tokenizer is, in 32 bytes.
+//! A fingerprint of a tokenizer, in 32 bytes.
 
 use sha2::{Digest, Sha256};
 
@@ -7,7 +7,8 @@ use super::vocabulary::Vocabulary;
 use crate::gguf::Strings;
 
 /// SHA-256 over everything that encoding depends on.
-/// Each list and text is preceded by its length, so that no two vocabularies are written alike.
+/// Each list and text is preceded by its length, so that different vocabularies have different
+/// inputs.
 pub(super) fn of(vocabulary: &Vocabulary, algorithm: &dyn Algorithm, merges: &Strings) -> [u8; 32] {
     let mut hash = Sha256::new();
     text(&mut hash, algorithm.name());

@@ -17,36 +17,37 @@ use crate::request::Until;
 
 /// How plain text becomes tokens.
 pub(super) trait Algorithm: fmt::Debug + Send + Sync {
-    /// What reports call it.
+    /// The name in reports.
     fn name(&self) -> &'static str;
 
-    /// All that tells it from others of its kind with the same vocabulary and merges.
+    /// Everything that distinguishes it from others of its kind with the same vocabulary and
+    /// merges.
     fn options(&self) -> String {
         String::new()
     }
 
-    /// Name of the rule that cuts text into words, if there is one.
+    /// Name of the rule that splits text into words, if it has one.
     fn pre_tokenizer(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether a text gets a space before it that it does not have.
+    /// Whether a space is added before a text.
     fn space_prefix(&self) -> bool {
         false
     }
 
-    /// Whether text is changed before it is cut, so that it does not come back as it was.
+    /// Whether text is changed before it is tokenized, so that decoding doesn't restore it.
     fn normalizes(&self) -> bool {
         false
     }
 
-    /// Whether each token covers no more bytes of a text than it has itself.
+    /// Whether no token covers more bytes of a text than its own bytes.
     fn keeps_bytes(&self) -> bool {
         !self.normalizes()
     }
 
-    /// Appends the tokens of a text, unless `until` is over before.
-    /// `prefix`: it stands where the model may expect a space before it.
+    /// Appends the tokens of a text, unless `until` ends first.
+    /// `prefix` is set where the model may expect a space before the text.
     fn encode(
         &self,
         vocabulary: &Vocabulary,
@@ -57,21 +58,21 @@ pub(super) trait Algorithm: fmt::Debug + Send + Sync {
     ) -> Result<(), TokenizerError>;
 }
 
-/// What is made of a file's metadata.
+/// The parts of a tokenizer, as read from a file's metadata.
 pub(super) struct TokenizerParts {
     pub(super) vocabulary: Vocabulary,
     pub(super) spelling: Spelling,
     pub(super) algorithm: Box<dyn Algorithm>,
     pub(super) bos: Option<u32>,
     pub(super) add_bos: bool,
-    /// What stands after a whole text.
+    /// The token after a whole text.
     pub(super) last: Option<u32>,
 }
 
 /// The known values of `tokenizer.ggml.model`.
 const KNOWN: [&str; 7] = ["gpt2", "llama", "bert", "t5", "rwkv", "plamo2", "gemma4"];
 
-/// Builds what the file's kind of tokenizer takes.
+/// Builds the parts for the file's kind of tokenizer.
 pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<TokenizerParts, TokenizerError> {
     let metadata = gguf.metadata();
     let key = "tokenizer.ggml.model";
@@ -91,7 +92,7 @@ pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<TokenizerPart
         }
         "llama" => {
             let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Telling)?;
-            // Scores decide; some files list merges as well.
+            // Scores determine the result; some files list merges as well.
             // The splitting rule has no meaning here.
             let prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.or(facts.space_prefix);
             let algorithm = Box::new(Spm::new(&vocabulary, prefix.unwrap_or(true)));
@@ -109,7 +110,7 @@ pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<TokenizerPart
             let called = |text: &str| vocabulary.iter().find(|token| token.1 == text).map(|token| token.0);
             let first = named("tokenizer.ggml.bos_token_id", &vocabulary)?;
             let first = first.or(named("tokenizer.ggml.cls_token_id", &vocabulary)?);
-            // Spelled so in files.
+            // The key is misspelled in files.
             let last = named("tokenizer.ggml.seperator_token_id", &vocabulary)?;
             let (bos, last) = (first.or_else(|| called("[CLS]")), last.or_else(|| called("[SEP]")));
             let algorithm = Box::new(WordPiece::new(gguf, &vocabulary, unknown(gguf, &vocabulary)?)?);
@@ -161,7 +162,7 @@ pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<TokenizerPart
     }
 }
 
-/// With BOS and EOS as the file names them.
+/// Adds BOS and EOS as the file names them.
 fn parts(
     gguf: &Gguf,
     vocabulary: Vocabulary,
@@ -175,7 +176,7 @@ fn parts(
     Ok(TokenizerParts { vocabulary, spelling, algorithm, bos, add_bos, last: eos.filter(|_| add_eos) })
 }
 
-/// The token for what the vocabulary has no piece for.
+/// The token for text that the vocabulary has no piece for.
 fn unknown(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<u32, TokenizerError> {
     let key = "tokenizer.ggml.unknown_token_id";
     let named = special::named(gguf, key, vocabulary.len())?;

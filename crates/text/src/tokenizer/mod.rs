@@ -1,12 +1,12 @@
-//! From a file's metadata to tokens, and back to text.
+//! Builds a tokenizer from a file's metadata, encodes text and decodes tokens.
 //!
 //! Owns vocabulary, splitting rules and special tokens.
-//! `kind` has the algorithms by the names that files give them.
-//! Pairs are merged by `tokenizers`' BPE model.
-//! Cutting text at special tokens and into words is done here, because messages' content must never
-//! become a control token.
-//! So are the other algorithms.
-//! Knows nothing of templates, and of models just what their architecture file says.
+//! `kind` selects an algorithm by its name in files.
+//! `tokenizers`' BPE model merges pairs.
+//! This module itself splits text at special tokens and into words, because the content of messages
+//! must never become a control token.
+//! It also implements the other algorithms.
+//! Knows nothing of templates, and of models only the facts in their architecture file.
 
 mod alphabet;
 mod bpe;
@@ -57,7 +57,7 @@ pub struct Tokenizer {
     until: Until,
 }
 
-/// Apart from `Core`, which the environment itself holds.
+/// Separate from `Core`, which the environment itself holds.
 struct EnvCell(OnceLock<TokEnv>);
 
 impl fmt::Debug for EnvCell {
@@ -69,7 +69,7 @@ impl fmt::Debug for EnvCell {
 #[derive(Debug)]
 struct Core {
     vocabulary: Vocabulary,
-    /// Finds what only prompts may contain: control tokens and the unknown token.
+    /// Finds tokens that only prompts may contain: control tokens and the unknown token.
     control: Finder,
     /// Finds user-defined tokens.
     user_defined: Finder,
@@ -77,29 +77,29 @@ struct Core {
     algorithm: Box<dyn Algorithm>,
     /// Most bytes of a text that one token covers.
     longest: usize,
-    /// Ids that mean nothing.
+    /// Ids of unused tokens.
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
     candidates: Vec<u32>,
-    /// The same without tokens that end a turn.
+    /// The candidates without tokens that end a turn.
     endless: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     add_bos: bool,
-    /// What stands after a whole text.
+    /// The token after a whole text.
     last: Option<u32>,
     note: Option<String>,
     fingerprint: [u8; 32],
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`, and takes from `facts` what the file leaves out.
-    /// Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known
-    /// `tokenizer.ggml.pre`, and SentencePiece's BPE (`llama`) and unigram model (`t5`).
-    /// So are WordPiece (`bert`), and those of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
+    /// Reads `tokenizer.ggml.*`, and takes values that the file omits from `facts`.
+    /// Supports BPE with merges (`gpt2`, `gemma4`, `whitespace`) with a known `tokenizer.ggml.pre`,
+    /// SentencePiece's BPE (`llama`) and unigram model (`t5`),
+    /// WordPiece (`bert`), and the tokenizers of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
     ///
     /// # Errors
-    /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or
+    /// If the kind of tokenizer or its splitting rule is unknown, or the lists are incomplete or
     /// contradict each other.
     pub fn with_facts(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Tokenizer, TokenizerError> {
         let TokenizerParts { vocabulary, spelling, algorithm, bos, add_bos, last } =
@@ -139,18 +139,18 @@ impl Tokenizer {
         Ok(Tokenizer { core: Arc::new(core), env, until: Until::default() })
     }
 
-    /// This tokenizer, but encoding ends with [`TokenizerError::Over`] once `until` is over.
+    /// Returns the tokenizer, with encoding failing as [`TokenizerError::Over`] once `until` ends.
     #[must_use]
     pub fn until(&self, until: &Until) -> Tokenizer {
         Tokenizer { until: until.clone(), ..self.clone() }
     }
 
-    /// How many bytes a text has at most that so many tokens stand for.
+    /// The most bytes of a text that this many tokens can represent.
     pub fn most_bytes(&self, tokens: usize) -> usize {
         tokens.saturating_mul(self.core.longest)
     }
 
-    /// How many tokens stand at least for a text of so many bytes.
+    /// The fewest tokens that can represent a text of this many bytes.
     pub fn fewest_tokens(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.core.longest)
     }
@@ -164,9 +164,8 @@ impl Tokenizer {
         self.core.encode(text, parse_special, true, &self.until)
     }
 
-    /// Tokens of a whole text for a model that was not trained to go on with it, such as one for
-    /// embeddings.
-    /// BOS stands before it and a separator or EOS after it, where the model wants them.
+    /// Tokens of a whole text for a model that doesn't continue it, such as an embedding model.
+    /// Adds BOS before it and a separator or EOS after it if the model expects them.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -176,12 +175,12 @@ impl Tokenizer {
         Ok(first.into_iter().chain(text).chain(self.core.last).collect())
     }
 
-    /// The token that [`encode_whole`](Self::encode_whole) puts after a text, if it does.
+    /// The token that [`encode_whole`](Self::encode_whole) appends to a text, if any.
     pub fn closing(&self) -> Option<u32> {
         self.core.last
     }
 
-    /// Tokens of a text that stands within another one.
+    /// Tokens of a text that is part of another one.
     /// Control tokens are recognized.
     ///
     /// # Errors
@@ -190,13 +189,13 @@ impl Tokenizer {
         self.core.encode(text, true, false, &self.until)
     }
 
-    /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning
-    /// if the model wants it.
+    /// Tokens of a rendered prompt: control tokens are recognized, and BOS is prepended if the
+    /// model expects it.
     ///
-    /// Each of `placeholders` is a character in place of a text which must stay plain text.
-    /// The text is cut at control tokens first and the characters are replaced after that.
-    /// No user-defined token reaches into what they are replaced by.
-    /// So what a message contains can't become a control token, nor a mark of the template.
+    /// Each of `placeholders` is a character that replaces a text which must stay plain text.
+    /// The text is first split at control tokens, then the characters are replaced.
+    /// User-defined tokens don't match inside the replacements.
+    /// So the content of a message can't become a control token, nor a mark of the template.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -225,9 +224,9 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The text after encoding and decoding: `text` itself, if the vocabulary is whole.
-    /// (SentencePiece writes spaces as U+2581, so this character comes back as a space. Where it
-    /// puts a space before text, that comes after special tokens too.)
+    /// The text after encoding and decoding: equals `text` if the vocabulary is complete.
+    /// (SentencePiece writes spaces as U+2581, so this character is decoded as a space. If it adds
+    /// a space before text, it does so after special tokens too.)
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -237,7 +236,7 @@ impl Tokenizer {
 
     /// The text of tokens; bytes that are not UTF-8 become U+FFFD.
     /// Control tokens are left out unless `show_special`.
-    /// Where the model puts a space before text, the first token loses it again.
+    /// If the model adds a space before text, the first token loses it again.
     pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
         let bytes: Vec<u8> = (ids.iter().enumerate())
             .flat_map(|(index, &id)| self.core.shown_bytes(id, show_special, index == 0))
@@ -246,24 +245,24 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// For tokens that arrive one by one; control tokens are left out.
+    /// A decoder for tokens that arrive one by one; leaves out control tokens.
     pub fn stream(&self) -> DecodeStream {
         DecodeStream::new(self.core.clone())
     }
 
-    /// What a token stands for: its bytes in text, or its name if it is special.
+    /// The bytes of a token: its bytes in text, or its name if it is special.
     /// Empty for an id beyond the vocabulary.
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.core.vocabulary.bytes(id)
     }
 
-    /// The token as the vocabulary writes it, for example `Ġthe`.
+    /// The token's text in the vocabulary, for example `Ġthe`.
     pub fn token_text(&self, id: u32) -> Option<&str> {
         self.core.vocabulary.texts.get(id as usize)
     }
 
-    /// The token that the vocabulary writes so, an ordinary one if there is one.
-    /// Looks through all of them.
+    /// The token with this text in the vocabulary, preferably an ordinary one.
+    /// A linear search.
     pub fn id(&self, text: &str) -> Option<u32> {
         let mut other = None;
         for (id, _, kind) in self.core.vocabulary.iter().filter(|token| token.1 == text) {
@@ -275,14 +274,14 @@ impl Tokenizer {
         other
     }
 
-    /// Texts that a prompt's plain text must not contain unprotected: in it they are control
-    /// tokens, or the unknown one.
+    /// Texts that must be protected in a prompt's plain text: they would become control tokens, or
+    /// the unknown one.
     pub fn control_texts(&self) -> impl Iterator<Item = &str> {
         let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
         self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
     }
 
-    /// User-defined tokens that look like marks: `<tool_call>`, but no white space, no word and no
+    /// User-defined tokens that look like marks: `<tool_call>`, but not whitespace, a word or a
     /// sign.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let is_mark = |text: &&str| {
@@ -297,9 +296,8 @@ impl Tokenizer {
         tokens.map(|token| token.1).filter(is_mark)
     }
 
-    /// Makes tokens that mean nothing impossible to sample: unused ones, and rows of the embedding
-    /// without a token.
-    /// If `endless`, those that end a turn too.
+    /// Masks tokens that must not be sampled: unused ones, and embedding rows without a token.
+    /// With `endless`, also those that end a turn.
     pub fn mask(&self, logits: &mut [f32], endless: bool) {
         if let Some(padding) = logits.get_mut(self.len()..) {
             padding.fill(f32::NEG_INFINITY);
@@ -312,12 +310,12 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens that [`Tokenizer::mask`] leaves: bit `id % 32` of word `id / 32`.
+    /// The tokens that [`Tokenizer::mask`] keeps: bit `id % 32` of word `id / 32`.
     pub fn candidates(&self, endless: bool) -> &[u32] {
         if endless { &self.core.endless } else { &self.core.candidates }
     }
 
-    /// What a token is for.
+    /// The kind of a token.
     /// `Unused` for an id beyond the vocabulary: models often have more rows than tokens, and such
     /// ids must not be sampled.
     pub fn kind(&self, id: u32) -> TokenKind {
@@ -335,20 +333,19 @@ impl Tokenizer {
         self.len() == 0
     }
 
-    /// What a person should know: special tokens that the file names, but its vocabulary doesn't
-    /// have.
-    /// They count as not named.
+    /// A warning for the user: special tokens that the file names, but its vocabulary doesn't have.
+    /// They are treated as not named.
     pub fn note(&self) -> Option<&str> {
         self.core.note.as_deref()
     }
 
-    /// The token that begins a text, where the file names one.
+    /// The token that begins a text, if the file names one.
     pub fn bos(&self) -> Option<u32> {
         self.core.bos
     }
 
-    /// The token that ends a text, where the file names one.
-    /// An answer may end with others too: [`is_end_of_turn`](Self::is_end_of_turn).
+    /// The token that ends a text, if the file names one.
+    /// An answer may end with other tokens too: [`is_end_of_turn`](Self::is_end_of_turn).
     pub fn eos(&self) -> Option<u32> {
         self.core.eos
     }
@@ -363,7 +360,7 @@ impl Tokenizer {
         &self.core.roles.ends
     }
 
-    /// Whether the model wants texts to begin with BOS.
+    /// Whether the model expects texts to begin with BOS.
     pub fn add_bos(&self) -> bool {
         self.core.add_bos
     }
@@ -373,34 +370,34 @@ impl Tokenizer {
         self.core.algorithm.name()
     }
 
-    /// Whether text is changed before it is cut into tokens, so that it does not come back as it
-    /// was: case and accents, say.
+    /// Whether text is changed before it is tokenized, for example in case and accents, so that
+    /// decoding doesn't restore it.
     pub fn normalizes(&self) -> bool {
         self.core.algorithm.normalizes()
     }
 
-    /// Name of the rule that cuts text into words, for example `qwen2`.
+    /// Name of the rule that splits text into words, for example `qwen2`.
     /// Only BPE has one.
     pub fn pre_tokenizer(&self) -> Option<&'static str> {
         self.core.algorithm.pre_tokenizer()
     }
 
-    /// SHA-256 of all that decides which tokens a text becomes: texts, kinds and scores of the
+    /// SHA-256 of everything that determines the tokens of a text: texts, kinds and scores of the
     /// tokens, merges, and rules.
-    /// Two tokenizers of one fingerprint agree on every text.
+    /// Two tokenizers with the same fingerprint agree on every text.
     pub fn fingerprint(&self) -> [u8; 32] {
         self.core.fingerprint
     }
 
     /// The vocabulary as a trie for grammars.
-    /// Built at the first call (some 0.3 s for 150 000 tokens), then shared.
+    /// Built on first use (about 0.3 s for 150 000 tokens), then shared.
     pub fn env(&self) -> TokEnv {
         self.env.0.get_or_init(|| env::build(&self.core)).clone()
     }
 }
 
 impl Core {
-    /// `prefix`: the text stands at the beginning, not within one.
+    /// `prefix` is set if the text is at the beginning, not within another one.
     fn encode(
         &self,
         text: &str,
@@ -423,7 +420,7 @@ impl Core {
         Ok(ids)
     }
 
-    /// Text without control tokens; in the ranges of `plain` without user-defined ones too.
+    /// Encodes text without control tokens; in the ranges of `plain` without user-defined ones too.
     fn encode_text(
         &self,
         text: &str,
@@ -444,7 +441,7 @@ impl Core {
         Ok(())
     }
 
-    /// `first`: no token stands before it.
+    /// `first` is set if no token precedes it.
     fn shown_bytes(&self, id: u32, show_special: bool, first: bool) -> &[u8] {
         let kind = self.vocabulary.kind(id);
         let shown = match kind {
@@ -459,7 +456,7 @@ impl Core {
     }
 }
 
-/// The bits without those of these tokens.
+/// The bits with those of these tokens cleared.
 fn without(bits: &[u32], tokens: &[u32]) -> Vec<u32> {
     let mut bits = bits.to_vec();
     for token in tokens {
@@ -468,7 +465,7 @@ fn without(bits: &[u32], tokens: &[u32]) -> Vec<u32> {
     bits
 }
 
-/// A bit for each token that means something.
+/// A bit for each token that isn't unused.
 fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
     let mut words = vec![0; vocabulary.len().div_ceil(32)];
     for token in vocabulary.iter().filter(|token| token.2 != TokenKind::Unused) {
@@ -477,12 +474,12 @@ fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
     words
 }
 
-/// The text with what placeholders stand for, and where that is.
+/// The text with placeholders replaced, and the ranges of the replacements.
 fn replace(text: &str, placeholders: &[(char, String)]) -> (String, Vec<Range<usize>>) {
     let (mut replaced, mut ranges) = (String::with_capacity(text.len()), Vec::new());
     let first = placeholders.iter().map(|(placeholder, _)| *placeholder).min();
     for letter in text.chars() {
-        // Most letters come before all of them, so that they need no search.
+        // Most characters sort before all placeholders, so they need no search.
         let some = first.is_some_and(|first| letter >= first);
         match placeholders.iter().filter(|_| some).find(|(placeholder, _)| *placeholder == letter) {
             Some((_, plain)) => {

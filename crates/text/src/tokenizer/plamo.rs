@@ -1,9 +1,9 @@
-//! PLaMo 2's tokenizer: of all ways to cut a text into pieces the one with the highest sum of
+//! PLaMo 2's tokenizer: of all segmentations of a text into pieces the one with the highest sum of
 //! scores.
-//! Characters that are cheaper so become bytes.
+//! Characters that score better that way become bytes.
 //!
-//! Scores are whole numbers, ten thousandths.
-//! Where two ways are equal, the one whose first piece is longer counts.
+//! Scores are integers, in ten-thousandths.
+//! Of two equal segmentations, the one with the longer first piece wins.
 
 use super::TokenizerError;
 use super::kind::Algorithm;
@@ -12,9 +12,9 @@ use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 use crate::request::Until;
 
-/// Of a character that is written in bytes.
+/// Score of a character that is written in bytes.
 const UNKNOWN: i64 = -10_000_000;
-/// A piece with less than this counts as none.
+/// A piece with a lower score is ignored.
 const LEAST: i64 = -20_000_000;
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Algorithm for Plamo {
             let score = vocabulary.scores.get(id as usize).filter(|score| score.is_finite());
             score.map_or(LEAST, |score| (f64::from(*score) * 1e4).round() as i64)
         };
-        // For each place: what the best way from there to the end adds up to, and its first piece.
+        // For each position: the best score from there to the end, and its first piece.
         let mut best: Vec<(i64, usize, Option<u32>)> = vec![(0, 0, None); text.len() + 1];
         for (step, (from, letter)) in text.char_indices().rev().enumerate() {
             until.at_step(step)?;

@@ -1,13 +1,14 @@
-//! The tokens that a text begins with.
+//! Finds the tokens that are prefixes of a text.
 
-/// Tokens by their bytes, in order, so that one walk along a text finds all that it begins with.
+/// Tokens sorted by their bytes, so that one walk along a text finds all tokens that it begins
+/// with.
 #[derive(Debug)]
 pub(super) struct Prefixes {
     tokens: Vec<(Box<[u8]>, u32)>,
 }
 
 impl Prefixes {
-    /// Of two tokens with the same bytes the first counts, and empty ones don't.
+    /// Of tokens with the same bytes only the first counts; empty ones are ignored.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = (&'a [u8], u32)>) -> Prefixes {
         let mut tokens: Vec<(Box<[u8]>, u32)> =
             tokens.filter(|(bytes, _)| !bytes.is_empty()).map(|(bytes, id)| (bytes.into(), id)).collect();

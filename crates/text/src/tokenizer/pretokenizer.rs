@@ -1,6 +1,6 @@
-//! How text is cut into words before byte pairs are merged: one entry of
-//! `models/pretokenizers.yaml` a way, embedded at build time.
-//! What the keys mean stands there.
+//! Splits text into words before byte pairs are merged: each rule is an entry of
+//! `models/pretokenizers.yaml`, embedded at build time.
+//! That file documents the keys.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ static RULES: LazyLock<Result<Vec<Rule>, String>> = LazyLock::new(|| {
 pub(super) struct Rule {
     /// Values of `tokenizer.ggml.pre`.
     pub(super) names: Vec<String>,
-    /// Expressions, each for the pieces that the former left.
+    /// Expressions, each applied to the pieces that the previous one left.
     pub(super) split: Vec<String>,
     #[serde(default)]
     pub(super) ignore_merges: IgnoreMerges,
@@ -32,12 +32,12 @@ pub(super) struct Rule {
     pub(super) add_bos: AddBos,
     #[serde(default)]
     pub(super) spelling: Spelling,
-    /// Whether what lies between matches is left out.
+    /// Whether the text between matches is dropped.
     #[serde(default)]
     pub(super) drop_gaps: bool,
 }
 
-/// Which words that are a token as a whole are that token, whether or not merges lead to it.
+/// Which words become a token directly if they equal one, whether or not merges lead to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum IgnoreMerges {
@@ -52,17 +52,17 @@ pub(super) enum IgnoreMerges {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum AddBos {
-    /// Where the file says so.
+    /// If the file sets it.
     #[default]
     Asked,
-    /// Unless the file says no.
+    /// Unless the file denies it.
     Unasked,
-    /// Whatever the file says.
+    /// Always, whatever the file has.
     Always,
 }
 
 impl AddBos {
-    /// `stated`: what the file says.
+    /// `stated` is the file's own setting.
     pub(super) fn given(self, stated: Option<bool>) -> bool {
         match self {
             AddBos::Asked => stated.unwrap_or(false),
@@ -73,9 +73,8 @@ impl AddBos {
 }
 
 impl Rule {
-    /// The name and entry that the file states; where it states none or `default`, those that
-    /// `facts` name.
-    /// `default` alone is what converters write that do not know the rule.
+    /// The name and entry in the file; if it has none or `default`, those in `facts`.
+    /// Converters write `default` if they don't know the rule.
     pub(super) fn of(
         gguf: &Gguf,
         tokens: usize,
@@ -94,7 +93,7 @@ impl Rule {
         }
     }
 
-    /// The entry of a name.
+    /// The entry for a name.
     pub(super) fn named(gguf: &Gguf, name: &str) -> Result<(&'static str, &'static Rule), TokenizerError> {
         let rules = rules()?;
         let found =
@@ -130,7 +129,7 @@ impl Splitter {
         Ok(Splitter { steps, drop_gaps: rule.drop_gaps })
     }
 
-    /// Cuts `text` into words; `word` gets where each begins.
+    /// Splits `text` into words; calls `word` with the offset of each.
     pub(super) fn split(
         &self,
         text: &str,
@@ -180,7 +179,8 @@ mod tests {
         words: Vec<String>,
     }
 
-    /// Words as other engines find them (Python's `regex`, llama.cpp), for every name in the table.
+    /// Words as other engines split them (Python's `regex`, llama.cpp), for every name in the
+    /// table.
     #[test]
     fn words_of_every_rule() {
         let cases = include_str!("../../../../tests/fixtures/tokenizer/splits.jsonl");

@@ -1,16 +1,16 @@
-//! User-defined pieces that a converter called something else.
+//! Restores user-defined pieces that a converter labeled as another kind.
 //!
-//! SentencePiece finds user-defined pieces as a whole before it merges.
-//! Ollama's files of Gemma 3 call them ordinary or control pieces.
-//! What gives them away: a trained piece has a score of its own, falling from one to the next,
-//! while all user-defined ones share one.
-//! And they are runs of whitespace, or written as tags.
+//! SentencePiece matches user-defined pieces as a whole before merging.
+//! Ollama's files of Gemma 3 label them as ordinary or control pieces.
+//! They can be recognized: trained pieces have individual scores, falling from one to the next,
+//! while all user-defined ones share one score.
+//! Also, they are runs of whitespace, or written as tags.
 
 use super::spm::SPACE;
 use super::vocabulary::TokenKind;
 use crate::gguf::Strings;
 
-/// Elements that vocabularies have as tags, `<b>` and `</b>`.
+/// HTML elements that vocabularies contain as tags, `<b>` and `</b>`.
 const HTML: [&str; 28] = [
     "a",
     "b",
@@ -42,10 +42,10 @@ const HTML: [&str; 28] = [
     "tr",
 ];
 
-/// Gives user-defined pieces back their kind.
-/// `named` are ids that have a role, such as BOS.
+/// Restores the kind of user-defined pieces.
+/// `named` are ids with a role, such as BOS.
 pub(super) fn user_defined(texts: &Strings, scores: &[f32], kinds: &mut [TokenKind], named: &[u32]) {
-    // SentencePiece gives them 0.
+    // SentencePiece gives them the score 0.
     let mut shared = vec![0.0];
     let typed = scores.iter().zip(&*kinds).filter(|&(_, &kind)| kind == TokenKind::UserDefined);
     shared.extend(typed.map(|(&score, _)| score));
@@ -53,7 +53,7 @@ pub(super) fn user_defined(texts: &Strings, scores: &[f32], kinds: &mut [TokenKi
     shared.dedup();
     let shares = |score: &f32| shared.binary_search_by(|other| other.total_cmp(score)).is_ok();
 
-    // Trained vocabularies have runs of spaces too; just one of them can have the score 0.
+    // Trained vocabularies have runs of spaces too; only one of them can have the score 0.
     let runs =
         texts.iter().zip(scores).filter(|&(text, score)| text.len() > 3 && run(text, SPACE) && shares(score));
     let spaces = runs.count() > 1;
@@ -130,9 +130,9 @@ mod tests {
                 Byte,
             ],
         );
-        // The first trained piece has the score 0 too.
+        // The first trained piece also has the score 0.
         check(&[("<s>", 0.0, Control), ("▁▁", 0.0, Normal)], &[Control, Normal]);
-        // Converters that give added pieces a score far below.
+        // Some converters give added pieces a far lower score.
         check(
             &[("<s>", 0.0, Control), ("<mask>", -1000.0, UserDefined), ("[toxicity=0]", -1000.0, Normal)],
             &[Control, UserDefined, UserDefined],

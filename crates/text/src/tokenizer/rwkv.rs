@@ -1,4 +1,4 @@
-//! RWKV's "world" tokenizer: at each place the longest token that the text goes on with.
+//! RWKV's "world" tokenizer: at each position the longest matching token.
 
 use super::TokenizerError;
 use super::kind::Algorithm;
@@ -46,7 +46,7 @@ impl Algorithm for Rwkv {
     }
 }
 
-/// The bytes of a token that is written as Python writes bytes: `\n`, `\x0f`, `\\`.
+/// The bytes of a token written like Python's bytes: `\n`, `\x0f`, `\\`.
 pub(super) fn unescape(text: &str, bytes: &mut Vec<u8>) {
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
@@ -88,7 +88,7 @@ mod tests {
         }
         check(r"a\n\t\r\\\'", b"a\n\t\r\\'");
         check(r"\x00\xff\x41b", b"\x00\xffAb");
-        // Damaged ones are something, but no panic.
+        // Damaged escapes give some result, but no panic.
         check(r"\xg", b"g");
         check(r"\x4", b"4");
         check("\\xé1é\\", "é1é\\".as_bytes());

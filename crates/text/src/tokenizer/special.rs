@@ -1,4 +1,4 @@
-//! Tokens that are found in text as they are written, and those that end a text.
+//! Tokens that are matched literally in text, and tokens that end a text.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use super::TokenizerError;
 use super::vocabulary::{Spelling, TokenKind, Vocabulary};
 use crate::gguf::{Gguf, Value};
 
-/// A piece of a text that was searched for special tokens.
+/// A piece of a text split at special tokens.
 pub(super) enum SpecialSplit<'t> {
     Text(&'t str),
     Token(u32),
 }
 
 /// Finds tokens by their text: leftmost first, and the longest of those that begin at the same
-/// place.
+/// position.
 #[derive(Debug)]
 pub(super) struct Finder {
     automaton: AhoCorasick,
@@ -25,7 +25,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// For the tokens of the kinds that are wanted.
+    /// A finder for tokens of the wanted kinds.
     pub(super) fn new(
         vocabulary: &Vocabulary,
         wanted: impl Fn(TokenKind) -> bool,
@@ -34,16 +34,15 @@ impl Finder {
         let (ids, texts): (Vec<u32>, Vec<&[u8]>) = (vocabulary.iter())
             .filter(|&(_, _, kind)| wanted(kind))
             .map(|(id, _, _)| (id, vocabulary.bytes(id)))
-            // The first wins where two tokens have one text.
+            // If two tokens have the same text, the first wins.
             .filter(|&(_, text)| !text.is_empty() && seen.insert(text))
             .unzip();
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts)?;
         Ok(Finder { automaton, ids })
     }
 
-    /// Cuts `text` at the tokens that don't reach into one of the ranges of `plain`, which are in
-    /// order.
-    /// Empty pieces are left out, so that a text comes first or after a token.
+    /// Splits `text` at the tokens that don't overlap the ranges of `plain`, which are in order.
+    /// Empty pieces are left out, so that texts and tokens alternate properly.
     pub(super) fn split<'t>(
         &self,
         text: &'t str,
@@ -57,7 +56,7 @@ impl Finder {
         let found = self.automaton.find_iter(text).filter(is_outside).map(Some).chain([None]);
         found
             .flat_map(move |found| {
-                // Cuts on character boundaries: a token's text is whole characters.
+                // Splits at character boundaries, since a token's text is whole characters.
                 let until = found.map_or(text.len(), |found| found.start());
                 let before = SpecialSplit::Text(&text[from..until]);
                 from = found.map_or(text.len(), |found| found.end());
@@ -69,7 +68,7 @@ impl Finder {
     }
 }
 
-/// Ids that the file gives to roles.
+/// Keys by which the file assigns roles to ids.
 const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.eos_token_id",
     "tokenizer.ggml.eot_token_id",
@@ -79,9 +78,9 @@ const END_KEYS: [&str; 6] = [
     "tokenizer.ggml.fim_sep_token_id",
 ];
 
-/// Tokens that end a turn or a text in the families that have them; files often name just one of
+/// Tokens that end a turn or a text in the families that have them; files often name only one of
 /// theirs.
-/// They count as control tokens even where a file calls them ordinary.
+/// They are treated as control tokens even if a file labels them as ordinary.
 const END_TEXTS: [&str; 20] = [
     "<|eot_id|>",
     "<|im_end|>",
@@ -105,33 +104,33 @@ const END_TEXTS: [&str; 20] = [
     "<|file_sep|>",
 ];
 
-/// Whether a token that is written so ends a turn or a text.
-/// Among SentencePiece's, `</s>` does so only where the file names it: Gemma's is an HTML tag.
+/// Whether a token with this text ends a turn or a text.
+/// In SentencePiece vocabularies `</s>` only does if the file names it: Gemma's is an HTML tag.
 /// RWKV has no control tokens.
 pub(super) fn ends_text(text: &str, spelling: Spelling) -> bool {
     let tag = spelling == Spelling::Pieces && text == "</s>";
     END_TEXTS.contains(&text) && !tag && spelling != Spelling::Escaped
 }
 
-/// All ids to which the file gives a role.
+/// All ids to which the file assigns a role.
 pub(super) fn named_ids(gguf: &Gguf) -> Vec<u32> {
     let keys = gguf.metadata().iter().map(|(key, _)| key);
     let keys = keys.filter(|key| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
     keys.filter_map(|key| gguf.metadata().u32(key).ok().flatten()).collect()
 }
 
-/// The id that a key names, as far as it is in the vocabulary.
-/// One that is not counts as not named.
+/// The id that a key names, if it is in the vocabulary.
+/// An id outside is treated as not named.
 pub(super) fn named(gguf: &Gguf, key: &str, tokens: usize) -> Result<Option<u32>, TokenizerError> {
     match gguf.metadata().get(key).and_then(Value::integer) {
         Some(id) => Ok(u32::try_from(id).ok().filter(|&id| (id as usize) < tokens)),
-        // Absent, or no number.
+        // Absent, or not a number.
         None => Ok(gguf.metadata().u32(key)?),
     }
 }
 
-/// What the file says of special tokens that its vocabulary does not have, for a person; `None` if
-/// there is no such thing.
+/// A message about special tokens that the file names but its vocabulary doesn't have; `None` if
+/// there are none.
 pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
     let keys = gguf.metadata().iter().map(|(key, _)| key);
     let keys = keys.filter(|key| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id"));
@@ -148,7 +147,7 @@ pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
         .then(|| format!("{}: {named}, but there are {tokens} tokens: left aside", gguf.name()))
 }
 
-/// What ends a text, and what is shown although it is a control token.
+/// The tokens that end a text, and the control tokens that are shown anyway.
 #[derive(Debug)]
 pub(super) struct Roles {
     /// The file's EOS first, then the others.
@@ -158,7 +157,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    /// `last` is what stands after a whole text; it ends a text where nothing else does.
+    /// `last` is the token after a whole text; it ends a text if no other token does.
     pub(super) fn read(
         gguf: &Gguf,
         vocabulary: &Vocabulary,
@@ -184,8 +183,8 @@ impl Roles {
                 ends.push(id);
             }
         }
-        // Harmony (gpt-oss): `<|end|>` ends a message, after which the model goes on, and the
-        // tokens between are structure that its parser reads.
+        // Harmony (gpt-oss): `<|end|>` ends a message, after which the model continues, and the
+        // tokens in between are structure that its parser reads.
         let mut visible = Vec::new();
         if let (Some(_), Some(_), Some(end)) =
             (control("<|return|>"), control("<|call|>"), control("<|end|>"))

@@ -2,7 +2,7 @@
 //! characters without a piece.
 //!
 //! Source: `bpe_model.cc` of SentencePiece.
-//! Among pairs of equal score the leftmost is merged first.
+//! Of pairs with equal scores the leftmost is merged first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -12,29 +12,29 @@ use super::kind::Algorithm;
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::request::{Over, Until};
 
-/// How pieces write a space.
+/// The character for a space in pieces.
 pub(super) const SPACE: char = '\u{2581}';
 
-/// A character of text as pieces write it.
+/// The representation of a character in pieces.
 pub(super) fn written(letter: char) -> char {
     if letter == ' ' { SPACE } else { letter }
 }
 
 #[derive(Debug)]
 pub(super) struct Spm {
-    /// Pieces that text is merged into: ordinary ones only, so that nothing can be merged into a
+    /// Pieces that text is merged into: only ordinary ones, so that text can't be merged into a
     /// control token.
     ids: HashMap<Box<str>, u32>,
     /// The token of each byte, 256.
     bytes: Vec<Option<u32>>,
     /// Length of the longest piece in bytes.
     longest: usize,
-    /// Whether a text begins with a space that it does not have.
+    /// Whether a space is added before a text.
     space_prefix: bool,
 }
 
-/// A run of characters that is merged so far.
-/// An empty one has become a part of another.
+/// A run of characters merged so far.
+/// An empty symbol has been merged into another.
 struct Symbol {
     start: usize,
     end: usize,
@@ -45,13 +45,13 @@ struct Symbol {
 
 const NONE: usize = usize::MAX;
 
-/// Two neighbours that are a piece together.
-/// The greatest is merged next.
+/// Two adjacent symbols that form a piece.
+/// The greatest pair is merged next.
 struct Pair {
     score: f32,
     left: usize,
     right: usize,
-    /// Length of both, to see whether one has been merged with another since.
+    /// Length of both, which reveals whether one has been merged since.
     bytes: usize,
 }
 
@@ -86,18 +86,18 @@ impl Spm {
     pub(super) fn new(vocabulary: &Vocabulary, space_prefix: bool) -> Spm {
         let mut ids: HashMap<Box<str>, u32> = HashMap::new();
         for (id, text, _) in vocabulary.iter().filter(|token| token.2 == TokenKind::Normal) {
-            // The first wins where two tokens have one text.
+            // If two tokens have the same text, the first wins.
             ids.entry(text.into()).or_insert(id);
         }
         let longest = ids.keys().map(|text| text.len()).max().unwrap_or(0);
         Spm { ids, bytes: vocabulary.byte_tokens(), longest, space_prefix }
     }
 
-    /// What is left when no two neighbours are a piece.
-    /// Takes n log n steps for n characters.
+    /// The symbols that remain when no two adjacent ones form a piece.
+    /// Takes O(n log n) steps for n characters.
     ///
     /// # Errors
-    /// [`Over`], once `until` is.
+    /// [`Over`], once `until` ends.
     fn merge(&self, scores: &[f32], text: &str, until: &Until) -> Result<impl Iterator<Item = Symbol>, Over> {
         let mut symbols: Vec<Symbol> = (text.char_indices().enumerate())
             .map(|(index, (start, letter))| Symbol {
@@ -177,7 +177,7 @@ impl Algorithm for Spm {
             }
             for byte in piece.bytes() {
                 let missing = || {
-                    // A space is longer as it is written here.
+                    // A space is longer in the written form.
                     let before = written[..symbol.start].chars().count().saturating_sub(usize::from(prefix));
                     let at = text.char_indices().nth(before).map_or(0, |(at, _)| at);
                     let problem = format!("the vocabulary lacks {piece:?} and the byte <0x{byte:02X}>");

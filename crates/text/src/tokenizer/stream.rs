@@ -1,18 +1,18 @@
-//! Text as tokens arrive, never with half a character.
+//! Decodes tokens as they arrive, never splitting a character.
 
 use std::sync::Arc;
 
 use super::Core;
 
-/// Turns tokens into text one by one.
-/// Bytes of a character that is not complete yet are kept back; what can't become one is shown as
+/// Converts tokens to text one by one.
+/// Bytes of an incomplete character are held back; bytes that can't become one are shown as
 /// U+FFFD.
-/// All pieces together are what [`decode`](super::Tokenizer::decode) gives.
+/// The concatenated pieces equal the result of [`decode`](super::Tokenizer::decode).
 #[derive(Clone, Debug)]
 pub struct DecodeStream {
     core: Arc<Core>,
     show_special: bool,
-    /// Whether no token has come yet.
+    /// Whether no token has arrived yet.
     fresh: bool,
     pending: Vec<u8>,
 }
@@ -22,13 +22,13 @@ impl DecodeStream {
         DecodeStream { core, show_special: false, fresh: true, pending: Vec::new() }
     }
 
-    /// The same, with control tokens shown as they are written.
+    /// Returns the stream with control tokens shown as text.
     pub fn with_special(mut self) -> DecodeStream {
         self.show_special = true;
         self
     }
 
-    /// This stream for tokens that continue others: the first one keeps the space before it.
+    /// Returns the stream for tokens that continue others: the first one keeps its leading space.
     pub fn continuing(mut self) -> DecodeStream {
         self.fresh = false;
         self
@@ -65,8 +65,7 @@ impl DecodeStream {
         !self.pending.is_empty()
     }
 
-    /// What is left when no token follows: U+FFFD for a character that stayed incomplete, else
-    /// nothing.
+    /// The remaining text at the end: U+FFFD for an incomplete character, otherwise empty.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.pending).into_owned()
     }

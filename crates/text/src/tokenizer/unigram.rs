@@ -1,5 +1,5 @@
-//! SentencePiece's unigram model, as T5 and XLM-RoBERTa have it: of all ways to cut a text into
-//! pieces the likeliest one.
+//! SentencePiece's unigram model, as in T5 and XLM-RoBERTa: of all segmentations of a text into
+//! pieces the most likely one.
 //!
 //! Source: `unigram_model.cc` and `normalizer.cc` of SentencePiece.
 //! A score is the logarithm of a piece's probability.
@@ -13,7 +13,7 @@ use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 use crate::request::{Over, Until};
 
-/// How much worse than the worst piece a character without one is.
+/// How far the score of a character without a piece is below that of the worst piece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub(super) struct Unigram {
     unknown_score: f64,
     characters: Option<CharsMap>,
     space_prefix: bool,
-    /// Whether runs of spaces are one, and none stands at the ends.
+    /// Whether runs of spaces are collapsed and trimmed at the ends.
     single_spaces: bool,
 }
 
-/// The best way to a place in the text.
+/// The best segmentation up to a position in the text.
 #[derive(Clone, Copy)]
 struct BestEnd {
     from: usize,
@@ -38,7 +38,7 @@ struct BestEnd {
 }
 
 impl Unigram {
-    /// `unknown`: the token for characters without a piece.
+    /// `unknown` is the token for characters without a piece.
     pub(super) fn new(gguf: &Gguf, vocabulary: &Vocabulary, unknown: u32) -> Result<Unigram, TokenizerError> {
         let metadata = gguf.metadata();
         let key = "tokenizer.ggml.precompiled_charsmap";
@@ -82,11 +82,11 @@ impl Unigram {
         written
     }
 
-    /// The likeliest pieces: for each place of the text the best piece that ends there.
-    /// No token: a character without a piece.
+    /// The most likely pieces: for each position of the text the best piece that ends there.
+    /// A character without a piece has no token.
     ///
     /// # Errors
-    /// [`Over`], once `until` is.
+    /// [`Over`], once `until` ends.
     fn best(&self, scores: &[f32], text: &str, until: &Until) -> Result<Vec<BestEnd>, Over> {
         let nothing = BestEnd { from: 0, token: None, score: f64::NEG_INFINITY };
         let mut steps = vec![nothing; text.len() + 1];

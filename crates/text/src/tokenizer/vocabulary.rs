@@ -5,31 +5,31 @@ use serde::Deserialize;
 use super::{TokenizerError, alphabet, retype, rwkv, special, spm};
 use crate::gguf::{Gguf, GgufError, Strings};
 
-/// What a token is for, as `tokenizer.ggml.token_type` numbers it from 1.
+/// The kind of a token, as `tokenizer.ggml.token_type` numbers it from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// A piece of text.
     Normal,
-    /// Stands for what the vocabulary lacks.
+    /// Represents text that the vocabulary lacks.
     Unknown,
-    /// Structure, such as the beginning of a turn: never made from plain text, and not shown.
+    /// Structure, such as the beginning of a turn: never produced from plain text, and not shown.
     Control,
     /// Always recognized as a whole, and shown, such as `<think>`.
     UserDefined,
-    /// A place that is kept free.
+    /// An unused id.
     Unused,
     /// One byte, written `<0xAB>`.
     Byte,
 }
 
-/// Limits of the trie that grammars walk: bytes in a token, with a marker before special ones, and
-/// in all of them together.
+/// Limits of the trie that grammars traverse: bytes in one token, with a marker before special
+/// ones, and in all tokens together.
 /// GLM has a token of 1024 spaces.
-/// Beyond these, files are damaged.
+/// Files that exceed them are damaged.
 pub(super) const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
 
-/// How ordinary tokens are written.
+/// How ordinary tokens are written in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Spelling {
@@ -41,24 +41,25 @@ pub(super) enum Spelling {
     /// As text, and `<0xAB>` for a byte.
     #[serde(skip)]
     Plain,
-    /// As Python writes bytes.
+    /// Like Python's bytes literals.
     #[serde(skip)]
     Escaped,
 }
 
-/// Whether tokens have scores.
+/// Whether tokens have scores, and what these reveal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scores {
     Absent,
     Present,
-    /// And tell user-defined pieces from others, whatever the file calls them.
+    /// They have, and the scores distinguish user-defined pieces from others, whatever their
+    /// labels.
     Telling,
 }
 
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     pub(super) texts: Strings,
-    /// Of tokens that are chosen by their scores; else empty.
+    /// Scores of tokens that are chosen by score; otherwise empty.
     pub(super) scores: Vec<f32>,
     kinds: Vec<TokenKind>,
     /// Bytes of all tokens, one after the other, and where each ends.
@@ -110,7 +111,7 @@ impl Vocabulary {
         Ok(Vocabulary { texts, scores, kinds, bytes, ends })
     }
 
-    /// Bytes of the longest token, at least 1.
+    /// Length of the longest token in bytes, at least 1.
     pub(super) fn longest(&self) -> usize {
         let starts = std::iter::once(&0).chain(&self.ends);
         self.ends.iter().zip(starts).map(|(end, start)| end - start).max().unwrap_or(0).max(1)
@@ -120,7 +121,7 @@ impl Vocabulary {
         self.kinds.len()
     }
 
-    /// Unused for an id beyond the vocabulary: models often have more rows than named tokens.
+    /// `Unused` for an id beyond the vocabulary: models often have more rows than named tokens.
     pub(super) fn kind(&self, id: u32) -> TokenKind {
         self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
     }
@@ -133,7 +134,7 @@ impl Vocabulary {
     }
 
     /// The token of each byte, 256.
-    /// The first counts where several stand for one.
+    /// Of several tokens for one byte the first counts.
     pub(super) fn byte_tokens(&self) -> Vec<Option<u32>> {
         let mut tokens = vec![None; 256];
         for (id, _, kind) in self.iter() {
@@ -150,14 +151,14 @@ impl Vocabulary {
     }
 }
 
-/// Number of embedding rows: with more tokens nothing can be computed.
+/// Number of embedding rows: tokens beyond them can't be computed.
 /// Without an embedding there is no limit.
 fn rows(gguf: &Gguf) -> usize {
     let rows = gguf.tensor("token_embd.weight").and_then(|tensor| tensor.shape.get(1).copied());
     rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX)
 }
 
-/// What the file lists, at least one token.
+/// The texts that the file lists, at least one.
 fn texts(gguf: &Gguf) -> Result<&Strings, TokenizerError> {
     let texts = required(gguf, "tokenizer.ggml.tokens", |key| gguf.metadata().strings(key))?;
     if texts.is_empty() || rows(gguf) == 0 {
@@ -179,7 +180,7 @@ fn required<T>(
     read(key)?.ok_or_else(|| gguf.metadata().missing(key))
 }
 
-/// A list of one entry a token, cut to `rows` as the tokens are.
+/// A list with one entry per token, truncated to `rows` like the tokens.
 fn aligned<T>(
     gguf: &Gguf,
     key: &str,
@@ -195,7 +196,7 @@ fn aligned<T>(
     Err(TokenizerError::ListLength { file, key, entries: list.len(), tokens })
 }
 
-/// All ordinary where the file does not say.
+/// The kinds of tokens; all ordinary if the file doesn't list them.
 fn kinds(gguf: &Gguf, rows: usize, tokens: usize) -> Result<Vec<TokenKind>, TokenizerError> {
     let key = "tokenizer.ggml.token_type";
     let Some(numbers) = gguf.metadata().u64s(key)? else { return Ok(vec![TokenKind::Normal; tokens]) };
@@ -214,15 +215,15 @@ fn scores(gguf: &Gguf, rows: usize, tokens: usize) -> Result<Vec<f32>, Tokenizer
     Ok(scores.into_iter().map(|score| score + 0.0).collect())
 }
 
-/// Whether a converter made the token up, for a row of the embedding that has none.
-/// Their type says that they are to be looked for in text, where they mean nothing.
+/// Whether a converter made the token up for an unused row of the embedding.
+/// Their type marks them for matching in text, where they mean nothing.
 fn is_padding(text: &str, id: usize) -> bool {
     text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']')).is_some_and(|n| n.parse() == Ok(id))
 }
 
 fn kind_of(number: u64) -> Option<TokenKind> {
     Some(match number {
-        // 0 is "undefined", which some converters leave for ordinary tokens.
+        // 0 is "undefined", which some converters write for ordinary tokens.
         0 | 1 => TokenKind::Normal,
         2 => TokenKind::Unknown,
         3 => TokenKind::Control,
@@ -233,7 +234,7 @@ fn kind_of(number: u64) -> Option<TokenKind> {
     })
 }
 
-/// Appends the bytes that a token stands for.
+/// Appends the bytes that a token represents.
 fn spell(text: &str, kind: TokenKind, spelling: Spelling, bytes: &mut Vec<u8>) {
     match kind {
         TokenKind::Normal | TokenKind::UserDefined if spelling == Spelling::Pieces => {

@@ -1,8 +1,9 @@
-//! BERT's WordPiece: text without accents and case, cut at blanks, punctuation and Han characters,
-//! and words into the longest pieces.
-//! What a model of this kind reads does not come back as it was.
+//! BERT's WordPiece: removes accents and case from text, splits it at whitespace, punctuation and
+//! Han characters, and words into the longest pieces.
+//! Decoding doesn't restore the original text.
 //!
-//! Files write a piece that begins a word with U+2581 before it, and one that goes on bare.
+//! In files, a piece that begins a word has U+2581 before it, and one that continues a word is
+//! bare.
 
 use tokenizers::normalizers::BertNormalizer;
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
@@ -18,16 +19,16 @@ use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
 use crate::request::Until;
 
-/// In characters.
-/// Longer words are the unknown token.
+/// Longest word, in characters.
+/// Longer words become the unknown token.
 const LONGEST_WORD: usize = 100;
-/// In bytes.
+/// Minimum size of a piece, in bytes.
 const PIECE: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct WordPiece {
     pieces: Prefixes,
-    /// The token for words that can't be made of pieces.
+    /// The token for words that can't be composed of pieces.
     unknown: u32,
     lowercase: bool,
     strip_accents: bool,
@@ -56,7 +57,7 @@ impl WordPiece {
         Ok(words)
     }
 
-    /// Appends the pieces of a word, each the longest that fits.
+    /// Appends the pieces of a word, each the longest match.
     fn spell(&self, word: &str, ids: &mut Vec<u32>) {
         let before = ids.len();
         let written = format!("{SPACE}{word}");
@@ -76,8 +77,8 @@ impl WordPiece {
     }
 }
 
-/// The text in pieces of at least [`PIECE`] bytes that end before a blank, where words do: what
-/// normalizes them can't be interrupted within one.
+/// Splits the text into pieces of at least [`PIECE`] bytes that end before whitespace, as words do:
+/// normalization can't be interrupted within a piece.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let from = text.ceil_char_boundary(PIECE);

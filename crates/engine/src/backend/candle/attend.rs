@@ -6,7 +6,7 @@ use candle_nn::ops;
 use super::kv::TensorKv;
 use crate::backend::{AttentionShape, Span};
 
-/// Attention of the rows of one span to the span's sequence, which `kv` holds.
+/// Attention of the rows of one span to the tokens of its sequence in `kv`.
 /// `q: [T, H * E]` -> `[T, H * value_width]`
 pub fn attend(
     q: &Tensor,
@@ -17,11 +17,11 @@ pub fn attend(
 ) -> Result<Tensor> {
     let AttentionShape { heads, kv_heads, key_width, value_width, scale, softcap, window, .. } = *shape;
     let (rows, group, end) = (span.rows, heads / kv_heads, span.past + span.rows);
-    // What the first row sees first.
-    // Blocks before it may be others' by now.
+    // The first token that the first row attends to.
+    // Earlier blocks may already belong to other sequences.
     let start = shape.oldest(span.past);
     let (keys, values) = kv.read(span.blocks_for(window), start, end, shape)?;
-    // The query heads that share a key head stand below each other: [K, G * T, E].
+    // The query heads of one key head are stacked: [K, G * T, E].
     let q = q.reshape((rows, kv_heads, group, key_width))?.permute((1, 2, 0, 3))?;
     let q = (q.reshape((kv_heads, group * rows, key_width))? * f64::from(scale))?;
     let mut scores = q.matmul(&keys.transpose(1, 2)?.contiguous()?)?;
@@ -29,7 +29,7 @@ pub fn attend(
         scores = ((scores / cap)?.tanh()? * cap)?;
     }
     let mut scores = scores.reshape((kv_heads, group, rows, end - start))?;
-    // A lone row sees all that was read.
+    // A single row attends to everything that was read.
     if rows > 1 {
         scores = scores.broadcast_add(&mask(span, start, shape, q.device())?)?;
     }
@@ -48,7 +48,7 @@ pub fn attend(
     mixed.reshape((rows, heads * value_width))
 }
 
-/// Zero where a row of `span` sees a token, from token `start` on, minus infinity elsewhere.
+/// Zero where a row of `span` attends to a token, from token `start` on, minus infinity elsewhere.
 /// `[1, 1, T, tokens]`
 fn mask(span: &Span, start: usize, shape: &AttentionShape, device: &Device) -> Result<Tensor> {
     let end = span.past + span.rows;

@@ -1,5 +1,5 @@
-//! What a CUDA device computes with this project's kernels: attention over blocks, the delta rule,
-//! experts, and weights that candle has no kernels for.
+//! Ops that a CUDA device computes with this project's kernels: attention over blocks, the delta
+//! rule, experts, and weights without a candle kernel.
 
 use std::sync::Arc;
 
@@ -17,20 +17,20 @@ use crate::backend::{
     Step, TopK, format,
 };
 
-/// How the latest step is shared out, for each shape of its attention layers; made by the first
-/// layer of a shape.
+/// How the latest step is partitioned, for each shape of its attention layers; computed by the
+/// first layer of a shape.
 #[derive(Debug)]
 pub struct Plans {
     step: Step,
     layers: Vec<Attention>,
-    /// The kernels, so that they stay loaded.
-    /// `None` on other devices, and where the driver does not take them, which is an error when
+    /// Keeps the kernels loaded.
+    /// `None` on other devices, and if the driver rejects the kernels, which becomes an error when
     /// they are needed.
     _gpu: Option<Arc<Gpu>>,
 }
 
 impl Plans {
-    /// For steps on `device`.
+    /// State for steps on `device`.
     pub fn on(device: &Device) -> Self {
         let gpu = device.as_cuda_device().ok().and_then(|device| Gpu::of(device).ok());
         Plans { step: Step::default(), layers: Vec::new(), _gpu: gpu }
@@ -79,8 +79,8 @@ pub fn attend(
     plan.attend(&queries.q.contiguous()?, keys, values, queries.sinks)
 }
 
-/// Makes heads ready and writes keys and values in one launch, and attends.
-/// `None` if there is no kernel for such heads.
+/// Prepares heads and writes keys and values in one launch, and attends.
+/// `None` if there is no kernel for these heads.
 pub fn prepare_and_attend(
     plans: &mut Plans,
     heads: &Heads<Tensor, Tensor, (Tensor, Tensor)>,
@@ -116,8 +116,8 @@ pub fn prepare_and_attend(
     plan.attend(&ready, keys, Some(values), *sinks).map(Some)
 }
 
-/// The product of `x: [T, width]`, contiguous, whose quants are made once for all matrices that it
-/// meets.
+/// The product of `x: [T, width]`, contiguous; its quantized form is computed once for all
+/// matrices.
 pub fn product(quants: &mut QuantizedRows, x: &Tensor, w: &TensorMatrix) -> Result<Tensor> {
     if let TensorMatrix::Candle(QMatMul::QTensor(weights)) = w
         && let Some(y) = quants.product(x, weights)?
@@ -127,12 +127,12 @@ pub fn product(quants: &mut QuantizedRows, x: &Tensor, w: &TensorMatrix) -> Resu
     w.product(x)
 }
 
-/// The norm over every group of as many numbers as there are weights.
+/// RMS norm over groups of as many numbers as there are weights.
 pub fn norm(quants: &mut QuantizedRows, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
     tensors::norm(&x.contiguous()?, weight, epsilon, quants)
 }
 
-/// `x + y`, and its norm.
+/// `x + y`, and the norm of the sum.
 pub fn add_norm(
     quants: &mut QuantizedRows,
     x: &Tensor,
@@ -143,7 +143,7 @@ pub fn add_norm(
     tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon, quants)
 }
 
-/// As `Backend::top_k`: `None` if that are more than a launch gives.
+/// As `Backend::top_k`: `None` if `count` is more than one launch returns.
 pub fn top_k(x: &Tensor, row: usize, count: usize, mask: &[u32]) -> Result<TopK> {
     if count > alara_cuda::MAX_TOP_K {
         return Ok(None);
@@ -151,8 +151,7 @@ pub fn top_k(x: &Tensor, row: usize, count: usize, mask: &[u32]) -> Result<TopK>
     tensors::top_k(&x.contiguous()?.get(row)?, count, mask).map(Some)
 }
 
-/// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know
-/// the type.
+/// The selected rows of all matrices of a stack; `None` if the kernels don't support the type.
 pub fn stack(
     device: &CudaDevice,
     data: &[u8],
@@ -170,7 +169,7 @@ pub fn stack(
     Matrices::new(device, format, &bytes, sizes).map(|matrices| Some(TensorMatrix::Cuda(matrices)))
 }
 
-/// `act(gate) up`, and its quants if they are wanted.
+/// `act(gate) up`, and its quantized form on request.
 pub fn gated(
     quants: Option<&mut QuantizedRows>,
     of: &Tensor,
@@ -180,8 +179,8 @@ pub fn gated(
     tensors::gated(of, up, activation.into(), quants)
 }
 
-/// Every row by its experts, all of them together, of which the host hears nothing; `None` if not
-/// all stacks are whole.
+/// Applies the experts of every row, all in one go without involving the host; `None` unless every
+/// stack is a single CUDA matrix.
 pub fn experts<'a>(
     x: &Tensor,
     logits: &Tensor,
@@ -220,7 +219,7 @@ pub fn experts<'a>(
     if !weigh_input {
         return layer.apply(&x.contiguous()?, &experts, &weights).map(Some);
     }
-    // Each row once for each of its experts, multiplied by the weight of that.
+    // Each row once per expert, multiplied by that expert's weight.
     let (rows, width) = x.dims2()?;
     let each = x.unsqueeze(1)?.broadcast_mul(&weights.unsqueeze(2)?)?.reshape((rows * used, width))?;
     let y =

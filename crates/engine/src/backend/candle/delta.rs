@@ -28,7 +28,7 @@ pub fn delta(
     })
 }
 
-/// `sum over taps of weight * row` in each channel, and the history that follows.
+/// `sum over taps of weight * row` in each channel, and the history for the next rows.
 /// `x: [n, channels]`, `weights: [channels, kernel]`
 pub fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor) -> Result<(Tensor, Tensor)> {
     let (rows, channels) = x.dims2()?;
@@ -39,15 +39,15 @@ pub fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor) -> Result<(Tenso
     for tap in 1..=past {
         y = (y + x.narrow(0, tap, rows)?.broadcast_mul(&taps.narrow(0, tap, 1)?)?)?;
     }
-    // A copy, so that the other rows' memory is given back.
+    // A copy, so that the memory of the other rows is freed.
     Ok((y, x.narrow(0, rows, past)?.force_contiguous()?))
 }
 
-/// For each token the state decays, the difference of its value to the value under its key is
-/// written, and the value under its query is read.
+/// For each token, the state decays, the difference between the value and the one stored under the
+/// key is written, and the value under the query is read.
 /// `qkv: [n, channels]`, `beta`, `decay`: `[n, value_heads]`,
-/// `known: [value_heads, key_width, value_width]` -> `[n, value_heads * value_width]`, and what is
-/// known then.
+/// `known: [value_heads, key_width, value_width]` -> `[n, value_heads * value_width]`, and the new
+/// state.
 fn recur(
     qkv: &Tensor,
     beta: &Tensor,
@@ -58,7 +58,7 @@ fn recur(
     let DeltaShape { key_heads, value_heads, grouped, key_width, value_width, epsilon, .. } = *shape;
     let (rows, times) = (qkv.dim(0)?, value_heads / key_heads);
     let keys = key_heads * key_width;
-    // Unit vectors, one for every value head.
+    // Unit vectors, one per value head.
     let unit = |start: usize| {
         let x = qkv.narrow(1, start, keys)?.reshape((rows, key_heads, key_width))?;
         let length = (x.sqr()?.sum_keepdim(D::Minus1)? + f64::from(epsilon))?.sqrt()?;
@@ -81,7 +81,7 @@ fn recur(
     Ok((Tensor::cat(&read, 0)?, known))
 }
 
-/// Every one of the `heads` of `x` so often in a row.
+/// Repeats each of the `heads` of `x` `times` times in a row.
 /// `[n, heads, width]` -> `[n, heads * times, width]`
 pub fn repeat_each(x: &Tensor, times: usize) -> Result<Tensor> {
     let (rows, heads, width) = x.dims3()?;

@@ -1,5 +1,5 @@
-//! A layer of experts: rows are gathered by expert, go through its matrices together, and are
-//! summed again row by row.
+//! A layer of experts: gathers rows by expert, multiplies them by the expert's matrices together,
+//! and sums the results row by row.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub fn experts(
     let (bias, scales) = (numbers(routing.bias)?, numbers(routing.scales)?);
     let routed = routing.route(&logits.flatten_all()?.to_vec1()?, &bias, &scales);
     let (device, used) = (x.device(), routed.used);
-    // By expert, in ascending order: the indices in `routed` that name it.
+    // For each expert, in ascending order: the indices in `routed` that select it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (place, &expert) in routed.experts.iter().enumerate() {
         places.entry(expert).or_default().push(place as u32);
@@ -49,8 +49,8 @@ pub fn experts(
     let given = Tensor::cat(&given, 0)?;
     let mut sum: Option<Tensor> = None;
     for nth in 0..used {
-        // Each row's nth expert.
-        // One after the other, so that a row's sum doesn't depend on the others.
+        // The nth expert of each row.
+        // Summed in this order, so that a row's sum doesn't depend on other rows.
         let rows: Vec<u32> = row_of.iter().skip(nth).step_by(used).copied().collect();
         let nth = given.index_select(&Tensor::new(rows, device)?, 0)?;
         sum = Some(match sum {
@@ -61,7 +61,7 @@ pub fn experts(
     sum.map_or_else(|| x.zeros_like(), Ok)
 }
 
-/// What expert number `at` makes of `x`.
+/// The result of expert number `at` for `x`.
 fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<TensorMatrix>, &Tensor>) -> Result<Tensor> {
     let apply = |x: &Tensor, stack: &[TensorMatrix], bias: Option<&Tensor>| {
         let y = weights::product_of(stack, at, x)?;

@@ -1,4 +1,4 @@
-//! The keys and values of one layer, in blocks.
+//! The KV cache of one layer, in blocks.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use half::f16;
@@ -8,20 +8,20 @@ use crate::cache::{BlockId, Layout};
 
 const Q8_BLOCK: usize = 32;
 
-/// Quants lie here 128 above those of ggml, which are signed: a byte with the highest bit flipped.
+/// Stored quants are 128 above ggml's signed ones: the highest bit is flipped.
 const SIGN: u8 = 0x80;
 
-/// The keys and values of one layer.
+/// The KV cache of one layer.
 #[derive(Debug)]
 pub struct TensorKv {
     block_tokens: usize,
     keys: Rows,
-    /// `None` if values are in keys.
+    /// `None` if values are part of the keys.
     values: Option<Rows>,
 }
 
 impl TensorKv {
-    /// Room for as many tokens as `layout` has.
+    /// Allocates room for the tokens of `layout`.
     pub fn zeros(layout: Layout, shape: &AttentionShape, kind: KvType, device: &Device) -> Result<Self> {
         let tokens = layout.blocks * layout.block_tokens;
         let rows = |width| Rows::zeros(tokens, shape.kv_heads, width, kind, device);
@@ -50,7 +50,7 @@ impl TensorKv {
         Ok(())
     }
 
-    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head,
+    /// Keys and values of tokens `start..end` of the sequence in `blocks`, by head:
     /// `[K, tokens, width]`, f32.
     pub fn read(
         &self,
@@ -68,13 +68,13 @@ impl TensorKv {
         Ok((keys, values))
     }
 
-    /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the form in which the
-    /// native backend has them.
+    /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the format of the
+    /// native backend.
     pub fn save(&self, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.save(row, rows, out))
     }
 
-    /// Puts back what [`TensorKv::save`] gave.
+    /// Restores the bytes saved by [`TensorKv::save`].
     pub fn load(&self, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.load(row, rows, &mut rest))
@@ -93,15 +93,15 @@ impl TensorKv {
     }
 }
 
-/// What kernels write and read.
+/// Views for kernels.
 #[cfg(feature = "cuda")]
 impl TensorKv {
-    /// Tokens in a block.
+    /// Tokens per block.
     pub fn block_tokens(&self) -> usize {
         self.block_tokens
     }
 
-    /// Keys, and values unless they are in keys.
+    /// The keys, and the values unless they are part of the keys.
     pub fn caches(&self) -> (alara_cuda::tensors::Cache<'_>, Option<alara_cuda::tensors::Cache<'_>>) {
         fn cache(rows: &Rows) -> alara_cuda::tensors::Cache<'_> {
             alara_cuda::tensors::Cache { quants: &rows.codes, scales: rows.scales.as_ref() }
@@ -114,7 +114,7 @@ impl TensorKv {
 #[derive(Debug)]
 struct Rows {
     codes: Tensor,
-    /// One scale for 32 quants; [`KvType::Q8_0`] only.
+    /// One scale per 32 quants; only for [`KvType::Q8_0`].
     scales: Option<Tensor>,
     heads: usize,
     width: usize,
@@ -147,17 +147,17 @@ impl Rows {
         };
         let (n, row) = rows.dims2()?;
         let blocks = rows.reshape((n, row / Q8_BLOCK, Q8_BLOCK))?;
-        // As ggml's q8_0: the scale is stored in f16, the quants are made with the f32 one.
+        // Like ggml's q8_0: the scale is stored in f16, but quantization uses the f32 scale.
         let scale = (blocks.abs()?.max_keepdim(D::Minus1)? / 127.0)?;
         let codes = (blocks.broadcast_div(&scale.maximum(f32::MIN_POSITIVE)?)?.round()? + 128.0)?;
         self.codes.slice_set(&codes.to_dtype(DType::U8)?.reshape((n, row))?, 0, at)?;
         scales.slice_set(&scale.to_dtype(DType::F16)?.reshape((n, row / Q8_BLOCK))?, 0, at)
     }
 
-    /// Little-endian numbers; of a q8_0 cache first all scales, then all quants.
+    /// Writes little-endian numbers; for q8_0 first all scales, then all quants.
     fn save(&self, at: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         for tensor in self.scales.iter().chain([&self.codes]) {
-            // A copy of these rows alone: reading a view back would read all that there are.
+            // Copy these rows first: reading a view back would transfer the whole tensor.
             let part = tensor.narrow(0, at, rows)?.force_contiguous()?.flatten_all()?;
             match part.dtype() {
                 DType::F32 => out.extend(part.to_vec1::<f32>()?.iter().flat_map(|n| n.to_le_bytes())),
@@ -168,7 +168,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Takes what [`Rows::save`] gave from the front of `bytes`.
+    /// Restores the bytes of [`Rows::save`] from the front of `bytes`.
     fn load(&self, at: usize, rows: usize, bytes: &mut &[u8]) -> Result<()> {
         for tensor in self.scales.iter().chain([&self.codes]) {
             let (shape, device) = ((rows, tensor.dim(1)?), tensor.device());
@@ -193,7 +193,7 @@ impl Rows {
         Ok(())
     }
 
-    /// By head: `[heads, tokens, width]`, f32.
+    /// The rows by head: `[heads, tokens, width]`, f32.
     fn read(&self, slots: &Slots) -> Result<Tensor> {
         let codes = slots.gather(&self.codes)?.to_dtype(DType::F32)?;
         let rows = match &self.scales {
@@ -208,18 +208,18 @@ impl Rows {
     }
 }
 
-/// Where the tokens `start..end` of a sequence lie.
+/// The locations of tokens `start..end` of a sequence.
 struct Slots<'a> {
     blocks: &'a [u32],
-    /// Tokens in a block.
+    /// Tokens per block.
     size: usize,
     start: usize,
     end: usize,
 }
 
 impl Slots<'_> {
-    /// Their rows of `pool`; a view where the blocks are neighbours.
-    /// Blocks before the first token's are not looked at.
+    /// The rows in `pool`; a view if the blocks are contiguous.
+    /// Ignores blocks before that of the first token.
     fn gather(&self, pool: &Tensor) -> Result<Tensor> {
         let blocks = &self.blocks[self.start / self.size..self.end.div_ceil(self.size)];
         let pieces: Vec<Tensor> = blocks

@@ -1,5 +1,5 @@
 //! The portable backend: candle's tensors and quantized kernels.
-//! On the CPU it is the oracle that tests compare with.
+//! On the CPU it is the reference for tests.
 
 mod attend;
 #[cfg(feature = "cuda")]
@@ -57,8 +57,8 @@ impl Candle {
     }
 }
 
-/// Adds what was being computed to candle's error.
-/// Only the first line: the rest may be a backtrace.
+/// Adds the current operation to candle's error.
+/// Keeps only the first line, since the rest may be a backtrace.
 trait During<T> {
     fn during(self, operation: &str) -> Result<T>;
 }

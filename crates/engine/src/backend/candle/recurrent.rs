@@ -1,6 +1,5 @@
-//! Layers with a state beside the delta rule: the scan of Mamba-2, token by token, and the short
-//! convolution.
-//! On a GPU, too, all is done by candle's own operations: there are no kernels for it.
+//! Other layers with state: the scan of Mamba-2, token by token, and the short convolution.
+//! Uses only candle's operations, also on a GPU, for lack of special kernels.
 
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
@@ -34,10 +33,9 @@ pub fn scan(
     })
 }
 
-/// For each token: what is known decays, its input is written under its B, and what is known under
-/// its C is read.
+/// For each token, the state decays, the input is written under B, and the value under C is read.
 /// `xbc: [n, channels]`, `length`, `decay`: `[n, heads]`, `known: [heads, state, width]` ->
-/// `[n, heads * width]`, and what is known then.
+/// `[n, heads * width]`, and the new state.
 fn recur(
     xbc: &Tensor,
     length: &Tensor,
@@ -89,7 +87,7 @@ pub fn short_conv(
     y * c
 }
 
-/// RMS norm of each of `groups` equal parts of a row, by its own part of `weight`.
+/// RMS norm of each of `groups` equal parts of a row, with its own part of `weight`.
 /// Keeps the shape.
 pub fn group_norm(x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
     let width = weight.dim(0)?;

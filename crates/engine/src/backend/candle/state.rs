@@ -8,25 +8,25 @@ use crate::cache::SlotId;
 /// The recurrent state of one layer, in slots.
 #[derive(Debug)]
 pub struct TensorState {
-    /// What every sequence begins with.
+    /// The initial state of every sequence.
     empty: Memory,
     slots: Vec<Memory>,
 }
 
-/// What one sequence leaves behind in one layer.
+/// The state of one sequence in one layer.
 #[derive(Clone, Debug)]
 pub struct Memory {
     /// The last rows before the convolution, oldest first.
     /// `[kernel - 1, channels]`
     pub history: Tensor,
-    /// What was written, by head: a [`StateShape`]'s matrices.
+    /// The state matrices by head, see [`StateShape`].
     pub matrices: Tensor,
 }
 
 impl TensorState {
-    /// A slot takes memory when it is first used.
+    /// A slot takes no memory before its first use.
     pub fn zeros(slots: usize, shape: &StateShape, device: &Device) -> Result<Self> {
-        // No device allocates nothing.
+        // Some devices can't allocate empty tensors.
         let zeros = |shape: &[usize]| {
             let empty = shape.iter().product::<usize>() == 0;
             Tensor::zeros(shape, DType::F32, if empty { &Device::Cpu } else { device })
@@ -35,8 +35,8 @@ impl TensorState {
         Ok(TensorState { slots: vec![empty.clone(); slots], empty })
     }
 
-    /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend
-    /// does.
+    /// Appends history and matrices of a slot to `out`, as little-endian f32, like the native
+    /// backend does.
     pub fn save(&self, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
         let Memory { history, matrices } = &self.slots[slot.0 as usize];
         for tensor in [history, matrices] {
@@ -47,7 +47,7 @@ impl TensorState {
         Ok(())
     }
 
-    /// Puts back what [`TensorState::save`] gave.
+    /// Restores the bytes saved by [`TensorState::save`].
     pub fn load(&mut self, slot: SlotId, bytes: &[u8]) -> Result<()> {
         let Memory { history, matrices } = &self.empty;
         let (first, second) = bytes.split_at(4 * history.elem_count());
@@ -60,11 +60,11 @@ impl TensorState {
         Ok(())
     }
 
-    /// Calls `advance` for the rows of every sequence of `step` in order, cut where state is to be
-    /// saved.
-    /// It takes the first row, the number of rows and the sequence's state, and gives the rows'
-    /// results and the state after them.
-    /// All results.
+    /// Calls `advance` for the rows of every sequence of `step` in order, split where state has to
+    /// be saved.
+    /// It takes the first row, the number of rows and the sequence's state, and returns the rows'
+    /// results and the new state.
+    /// Returns all results.
     /// `[T, ..]`
     pub fn through(
         &mut self,
@@ -79,7 +79,7 @@ impl TensorState {
                 self.slots[slot] = self.empty.clone();
             }
             for (rows, save) in span.segments() {
-                // Where state is saved before the first row there is nothing to compute.
+                // If state is saved before the first row, there is nothing to compute.
                 if rows > 0 {
                     let (y, memory) = advance(row, rows, &self.slots[slot])?;
                     self.slots[slot] = memory;
@@ -94,22 +94,22 @@ impl TensorState {
         Tensor::cat(&results, 0)
     }
 
-    /// Slot `to` holds what slot `from` does.
+    /// Copies slot `from` to slot `to`.
     pub fn copy(&mut self, from: SlotId, to: SlotId) {
         self.slots[to.0 as usize] = self.slots[from.0 as usize].clone();
     }
 }
 
-/// What kernels read and give; no memory is shared, for they write new one.
+/// State for kernels; they share no memory, since they write new tensors.
 #[cfg(feature = "cuda")]
 impl TensorState {
-    /// What is known in `slot`.
+    /// The state in `slot`.
     pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::RecurrentState {
         let Memory { history, matrices } = self.slots[slot.0 as usize].clone();
         alara_cuda::tensors::RecurrentState { history, matrices }
     }
 
-    /// Slot `slot` holds `memory`.
+    /// Replaces the state in `slot`.
     pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::RecurrentState) {
         let alara_cuda::tensors::RecurrentState { history, matrices } = memory;
         self.slots[slot.0 as usize] = Memory { history, matrices };

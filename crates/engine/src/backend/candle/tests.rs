@@ -1,4 +1,4 @@
-//! Every op that is more than one of candle's operations, against the formula in f64.
+//! Compares every op that combines several candle operations with its formula in f64.
 
 mod delta;
 
@@ -9,7 +9,7 @@ use crate::architecture::{Router, Score};
 use crate::backend::{Heads, Span};
 use crate::cache::SlotId;
 
-/// Numbers between -1 and 1 that look random.
+/// Pseudorandom numbers between -1 and 1.
 fn numbers(seed: usize, len: usize) -> Vec<f32> {
     let mut state = seed as u64 * 2_654_435_769 + 1;
     let next = || {
@@ -82,7 +82,7 @@ fn one_factor_serves_all_rows() {
     check_close(&candle.scale(x, &[2.0, 3.0]).unwrap(), &[2.0, 4.0, 9.0, 12.0]);
 }
 
-/// What the activation makes of one gate, for `up` 1.
+/// The activation of one gate, for `up` = 1.
 fn activated(activation: Activation, gate: f64, up: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match activation {
@@ -109,7 +109,7 @@ fn activations_are_their_formulas() {
         let y = candle.gated(&array(&gate, 2), array(&up, 2), activation).unwrap();
         check_close(&y, &pairs.map(|(gate, up)| activated(activation, gate, up)));
     }
-    // One gate a row.
+    // One gate per row.
     let y = candle.gated(&array(&[0.5, -2.0], 2), array(&up, 2), Activation::Sigmoid).unwrap();
     let expected: Vec<f64> = (0..6)
         .map(|at| activated(Activation::Sigmoid, if at < 3 { 0.5 } else { -2.0 }, pairs[at].1))
@@ -119,8 +119,7 @@ fn activations_are_their_formulas() {
 
 #[test]
 fn types_that_candle_lacks_are_widened() {
-    // A scale of 2, then the sixteen numbers of four bits, each in the low and in the high half of
-    // a byte.
+    // A scale of 2, then the sixteen 4-bit codes, each in the low and in the high half of a byte.
     let block: Vec<u8> = std::iter::once(128).chain((0..16).map(|code| code << 4 | code)).collect();
     let rows = [block.clone(), vec![0; 17], block].concat();
     let half = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0].map(|number| 2.0 * number);
@@ -130,7 +129,7 @@ fn types_that_candle_lacks_are_widened() {
     let matrix = matrix.unwrap().unwrap();
     check_close(&candle.embed(&matrix, &[2]).unwrap(), &row);
     assert!(candle.embed(&matrix, &[3]).is_err());
-    // Such as eight bits hold exactly: a GPU rounds activations to them.
+    // Values that eight bits represent exactly, since a GPU rounds activations to them.
     let x: Vec<f32> = (0..32).map(|at| (at * 67 % 255 - 127) as f32 / 127.0).collect();
     assert!(x.contains(&-1.0));
     let product: f64 = x.iter().zip(&row).map(|(x, w)| f64::from(*x) * w).sum();
@@ -158,7 +157,7 @@ fn attended(
     mixed
 }
 
-/// Two sequences, fed in uneven pieces, in blocks that are no neighbours.
+/// Two sequences, fed in uneven pieces, in non-adjacent blocks.
 fn check_attention(shape: AttentionShape, with_sinks: bool) {
     const TOKENS: usize = 11;
     let mut candle = Candle::on(device());
@@ -174,7 +173,7 @@ fn check_attention(shape: AttentionShape, with_sinks: bool) {
         let parts = [first, second];
         let spans = (0..2).map(|s| {
             let mut span = span(parts[s].len(), parts[s].start, &blocks[s], 0);
-            // Blocks wholly before the window are not this sequence's any more.
+            // Blocks entirely before the window no longer belong to this sequence.
             if let Some(window) = shape.window {
                 let before = (parts[s].start + 1).saturating_sub(window) / 4;
                 span.windowed[..before].fill(u32::MAX);
@@ -245,8 +244,8 @@ fn attention_sees_what_it_should() {
     check_attention(AttentionShape { kv_heads: 1, values_in_keys: true, ..shape }, false);
 }
 
-/// Each way in which heads are made ready, in one launch where a GPU has a kernel for it, against a
-/// op after the other.
+/// Compares each way of preparing heads, which is one launch if a GPU has a kernel for it, with
+/// separate ops.
 #[test]
 fn heads_are_made_ready_and_attend() {
     let shape = AttentionShape {
@@ -269,7 +268,7 @@ fn heads_are_made_ready_and_attend() {
         (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], false),
         (Pairing::Adjacent, 8, [None, Some((head, 1e-5))], vec![1.0, 2.0, 1.0, 1.5, 1.0, 0.5], false),
         (Pairing::Half, 8, [Some((of_q, 1e-6)), Some((of_k, 1e-6))], vec![], false),
-        // Normed after the rotation, or not rotated at all.
+        // Normalized after the rotation, or not rotated at all.
         (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], true),
         (Pairing::Adjacent, 0, [Some((head, 1e-6)); 2], vec![], false),
     ] {
@@ -312,7 +311,7 @@ fn a_sum_and_its_norm_are_those_of_the_ops() {
     check_close(&normed, &numbers(&candle.norm(&wanted, &weight, 1e-6).unwrap()));
 }
 
-/// Where a backend gives the top k, they are those of all.
+/// If a backend returns the top k, they equal those of all numbers.
 #[test]
 fn the_top_k_are_found_on_the_device() {
     let mut candle = Candle::on(device());
@@ -339,7 +338,7 @@ fn experts_are_weighed_and_summed() {
         let data = data(TensorType::F32, width, count * out, bytes(&numbers(seed, count * out * width)));
         candle.stack(data, TensorType::F32, StackShape { count, out, width, rows }).unwrap().unwrap()
     };
-    // Gate and up are halves of one tensor.
+    // Gate and up are the two halves of one tensor.
     let fused = numbers(1, count * 2 * hidden * width);
     let down = numbers(2, count * width * hidden);
     let biases = [3, 4, 5].map(|seed| numbers(seed, count * hidden.max(width)));
@@ -353,7 +352,7 @@ fn experts_are_weighed_and_summed() {
         activation: Activation::ClampedSwiglu,
     };
     let x = numbers(6, 3 * width);
-    // The second of the first row is not the best by its logit, but by its bias.
+    // The second expert of the first row is selected by its bias rather than its logit.
     let logits = [[-1.0, 0.5, -2.0, -3.0, 0.9], [0.2, 0.8, -0.5, 0.1, -0.7], [1.0, -0.2, -0.4, 0.3, 0.6]];
     let bias = [0.0, 0.3, -0.1, 0.1, 0.0];
     let router = Router { score: Score::Sigmoid, ..Router::default() };
@@ -409,7 +408,7 @@ fn experts_are_weighed_and_summed() {
         .experts(&array(&x, 3), &of(logits.as_flattened()), &routing.by_ref(), &joined.by_ref())
         .unwrap();
     check_close(&y, &expected);
-    // A row alone gives what it gives among others.
+    // A row gives the same result alone as with other rows.
     let x = array(&x[width..2 * width], 1);
     let alone = candle.experts(&x, &of(&logits[1]), &routing.by_ref(), &joined.by_ref()).unwrap();
     check_close(&alone, &expected[width..2 * width]);
@@ -437,8 +436,8 @@ fn each_matrix_of_a_stack_has_its_own_part_of_a_row() {
     check_close(&y, &expected);
 }
 
-/// A file of the prefix cache has one form: what the native backend saves, candle takes and gives
-/// back, and the reverse.
+/// Files of the prefix cache have one format: candle loads and saves the bytes of the native
+/// backend, and vice versa.
 #[test]
 fn what_is_kept_has_the_native_form() {
     use crate::backend::native::Native;
@@ -470,7 +469,7 @@ fn what_is_kept_has_the_native_form() {
         candle.save_rows(&here, 8, 4, &mut own).unwrap();
         native.save_rows(&there, 8, 4, &mut others).unwrap();
         assert_eq!(own.len(), others.len(), "{kind:?}");
-        // A code of eight bits may be rounded the other way; everything else is the same.
+        // An 8-bit code may be rounded differently; everything else is equal.
         let far =
             own.iter().zip(&others).filter(|(a, b)| a.wrapping_sub(**b).min(b.wrapping_sub(**a)) > 1).count();
         assert_eq!(far, 0, "{kind:?}");

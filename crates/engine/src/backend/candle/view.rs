@@ -1,4 +1,4 @@
-//! Quantized weights used where they lie, in a mapped file or in the binary, without a copy.
+//! Uses quantized weights in place, in a mapped file or in the binary, without a copy.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -12,10 +12,10 @@ use candle_core::quantized::{GgmlDType, QuantizedType};
 use candle_core::{CpuStorage, Result, bail};
 use half::{bf16, f16};
 
-/// Why bytes can't serve as an array of blocks.
+/// Why bytes can't be viewed as an array of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ViewError {
-    /// The length of the bytes.
+    /// Length of the bytes.
     pub len: usize,
     /// The size of one block in bytes.
     pub block_bytes: usize,
@@ -29,11 +29,11 @@ impl std::fmt::Display for ViewError {
 
 impl std::error::Error for ViewError {}
 
-/// Takes `bytes` as an array of blocks of `dtype`.
-/// They are copied only if their address suits no block.
+/// Views `bytes` as an array of blocks of `dtype`.
+/// Copies them only if they are misaligned.
 ///
 /// # Errors
-/// If the length is no whole number of blocks.
+/// If the length is not a multiple of the block size.
 pub fn view<O>(bytes: O, dtype: GgmlDType) -> std::result::Result<Box<dyn QuantizedType>, ViewError>
 where
     O: Deref<Target = [u8]> + Send + Sync + 'static,
@@ -73,7 +73,7 @@ where
     }
 }
 
-/// A block type of which every bit pattern is a value.
+/// A block type for which every bit pattern is valid.
 ///
 /// # Safety
 /// The type consists of integers and floats only, without padding.
@@ -89,7 +89,7 @@ macro_rules! plain {
 plain!(f32, f16, bf16, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, BlockQ8_1);
 plain!(BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, BlockQ8K);
 
-/// Bytes at an address that suits every block type.
+/// Bytes aligned for every block type.
 struct Words {
     words: Vec<u64>,
     len: usize,
@@ -123,7 +123,7 @@ struct View<T, O> {
 impl<T: Plain, O: Deref<Target = [u8]>> View<T, O> {
     fn blocks(&self) -> &[T] {
         // SAFETY: `Plain`: every bit pattern is a `T`.
-        // What is not aligned lands in the outer slices.
+        // Unaligned parts end up in the outer slices.
         let (before, blocks, after) = unsafe { self.bytes.align_to::<T>() };
         debug_assert!(before.is_empty() && after.is_empty());
         blocks
@@ -197,7 +197,7 @@ mod tests {
     use candle_core::quantized::{QStorage, QTensor};
     use candle_core::{Device, Tensor};
 
-    /// A view of the bytes of `dtype` computes what candle's own copy computes, at any address.
+    /// A view of bytes as `dtype` gives the same results as candle's own copy, at any address.
     fn check(dtype: GgmlDType, shift: usize) {
         let weights = Tensor::randn(0f32, 1f32, (8, 256), &Device::Cpu).unwrap();
         let owned = QTensor::quantize(&weights, dtype).unwrap();

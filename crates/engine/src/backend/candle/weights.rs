@@ -1,4 +1,4 @@
-//! Weights as candle computes with them.
+//! Weights in the forms that candle computes with.
 
 use std::sync::Arc;
 
@@ -13,22 +13,23 @@ use crate::backend::{StackShape, format, numbers};
 /// A weight matrix `[out, width]`.
 #[derive(Debug)]
 pub enum TensorMatrix {
-    /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float
-    /// weights.
+    /// Computed by candle: in blocks, with activations quantized on the fly; or in f32, for float
+    /// files.
     Candle(QMatMul),
     /// In blocks of 32.
     Blocks32(Blocks32),
-    /// Of a type or width that candle doesn't take.
+    /// Of a type or width that candle doesn't support.
     Foreign(Foreign),
-    /// On a CUDA device: of a type or width that candle doesn't take, or all matrices of a stack,
-    /// by this project's kernels.
+    /// On a CUDA device: of a type or width that candle doesn't support, or all matrices of a
+    /// stack;
+    /// computed by this project's kernels.
     #[cfg(feature = "cuda")]
     Cuda(alara_cuda::tensors::Matrices),
 }
 
 impl TensorMatrix {
-    /// Takes `data` as `out` rows of `width` numbers.
-    /// `None` if nobody here computes with `kind`.
+    /// Reads `data` as `out` rows of `width` numbers.
+    /// `None` if `kind` isn't supported.
     pub fn new(
         data: TensorData,
         kind: TensorType,
@@ -80,7 +81,7 @@ impl TensorMatrix {
     }
 }
 
-/// The matrices of a stack, one by one: rows are whole blocks, so each is a view of its own bytes.
+/// The matrices of a stack; since rows are whole blocks, each is a view of its own bytes.
 pub fn stack(
     data: &TensorData,
     kind: TensorType,
@@ -102,7 +103,7 @@ pub fn stack(
     matrices.collect()
 }
 
-/// As [`TensorMatrix::product`], by matrix number `at` of a stack.
+/// As [`TensorMatrix::product`], with matrix number `at` of a stack.
 pub fn product_of(stack: &[TensorMatrix], at: usize, x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let [TensorMatrix::Cuda(all)] = stack {
@@ -111,8 +112,8 @@ pub fn product_of(stack: &[TensorMatrix], at: usize, x: &Tensor) -> Result<Tenso
     stack[at].product(x)
 }
 
-/// The numbers of `data`.
-/// `None` unless they are floats.
+/// Reads `data` as numbers.
+/// `None` unless `kind` is a float type.
 pub fn vector(data: &[u8], kind: TensorType, device: &Device) -> Result<Option<Tensor>> {
     let Some(dtype) = dtype(kind).filter(|dtype| is_float(*dtype)) else { return Ok(None) };
     floats(data, kind, data.len() / dtype.type_size(), device).map(Some)
@@ -122,7 +123,7 @@ fn is_float(dtype: GgmlDType) -> bool {
     matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16)
 }
 
-/// Numbers, widened here and brought to the device once.
+/// Numbers, converted on the host and uploaded once.
 fn floats(data: &[u8], kind: TensorType, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
     match numbers(data, kind) {
         Some(numbers) => Tensor::from_vec(numbers, shape.into(), device),
@@ -130,7 +131,7 @@ fn floats(data: &[u8], kind: TensorType, shape: impl Into<Shape>, device: &Devic
     }
 }
 
-/// On the CPU the bytes stay where they lie, elsewhere the device gets a copy.
+/// On the CPU the bytes are used in place, other devices get a copy.
 fn tensor(data: TensorData, dtype: GgmlDType, shape: impl Into<Shape>, device: &Device) -> Result<QTensor> {
     let storage = if device.is_cpu() {
         QStorage::Cpu(view(data, dtype).map_err(candle_core::Error::wrap)?)
@@ -140,9 +141,9 @@ fn tensor(data: TensorData, dtype: GgmlDType, shape: impl Into<Shape>, device: &
     QTensor::new(storage, shape)
 }
 
-/// A Q8_0 matrix on the CPU. candle's packed kernel for it quantises activations in blocks of 256
+/// A Q8_0 matrix on the CPU. candle's packed kernel for it quantizes activations in blocks of 256
 /// with one scale, eight times coarser than the weights and the reference.
-/// Its plain kernel has blocks of 32.
+/// Its plain kernel uses blocks of 32.
 #[derive(Clone)]
 pub struct Blocks32 {
     weights: Arc<Box<dyn QuantizedType>>,
@@ -180,9 +181,9 @@ impl CustomOp1 for Blocks32 {
     }
 }
 
-/// A matrix of a type or width that candle has no kernels for.
-/// It stays as it is in the file and is dequantised whenever it is used: slow, but no larger in
-/// memory than the file.
+/// A matrix of a type or width without a candle kernel.
+/// It keeps the file's format and is dequantized on every use: slow, but takes no more memory than
+/// the file.
 #[derive(Debug)]
 pub struct Foreign {
     data: TensorData,
@@ -216,14 +217,14 @@ impl Foreign {
     }
 }
 
-/// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of
+/// Whether candle's kernels for `dtype` support rows of `width`: some require an even number of
 /// blocks.
 fn takes(dtype: GgmlDType, width: usize) -> bool {
     let pairs = matches!(dtype, GgmlDType::Q4_1 | GgmlDType::Q5_0 | GgmlDType::Q5_1);
     !pairs || width.is_multiple_of(2 * dtype.block_size())
 }
 
-/// candle's name of a tensor type; `None` where candle has no kernels.
+/// candle's name of a tensor type; `None` if candle has no kernels for it.
 fn dtype(kind: TensorType) -> Option<GgmlDType> {
     Some(match kind {
         TensorType::F32 => GgmlDType::F32,

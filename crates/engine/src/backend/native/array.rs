@@ -1,20 +1,20 @@
-//! Activations in memory that is used again: a step allocates nothing that an earlier one of its
-//! size has allocated.
+//! Activations in reused memory: a step doesn't allocate anything that an earlier step of its size
+//! has allocated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_kernels::Aligned;
 
-/// Buffers that are idle at the moment.
+/// A pool of idle buffers.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
     idle: Arc<Mutex<Vec<Aligned<f32>>>>,
-    /// Contents that were handed out.
+    /// Counts the contents handed out.
     contents: Arc<AtomicU64>,
 }
 
-/// Rows of f32 in a buffer of an `Arena`, to which it goes back when this is dropped.
+/// Rows of f32 in a buffer of an `Arena`, returned to it on drop.
 #[derive(Debug)]
 pub struct Array {
     buffer: Aligned<f32>,
@@ -25,7 +25,7 @@ pub struct Array {
 }
 
 impl Arena {
-    /// An array of `rows` rows of `width` numbers of any value.
+    /// An array of `rows` rows of `width` numbers with unspecified values.
     pub fn array(&self, rows: usize, width: usize) -> Array {
         let size = size_class(rows * width);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Array {
         &self.buffer[..self.rows * self.width]
     }
 
-    /// Differs between any two contents that arrays of one arena had.
+    /// An id that differs between any two contents of arrays from the same arena.
     pub fn contents(&self) -> u64 {
         self.contents
     }
@@ -76,8 +76,9 @@ impl Drop for Array {
     }
 }
 
-/// The next of the sizes 4, 5, 6 and 7 times a power of two.
-/// So a prompt's last step finds the buffers of those before, and at most a quarter lies idle.
+/// Rounds up to 4, 5, 6 or 7 times a power of two.
+/// So the last step of a prompt can reuse the buffers of earlier steps, and at most a quarter is
+/// wasted.
 fn size_class(numbers: usize) -> usize {
     let unit = (numbers.max(64) / 4).next_power_of_two() / 2;
     numbers.max(64).div_ceil(unit) * unit

@@ -9,21 +9,21 @@ use crate::backend::{AttentionShape, KvType, Span, StateShape, Step};
 use crate::cache::{BlockId, Layout, SlotId};
 use crate::{Error, Result};
 
-/// The keys and values of one layer.
+/// The KV cache of one layer.
 #[derive(Debug)]
 pub struct Kv {
-    /// Tokens of a block.
+    /// Tokens per block.
     pub block_tokens: usize,
     /// `[blocks * block_tokens, K * E]`
     pub keys: KvRows,
-    /// `None`: values are in keys.
+    /// `None` if values are part of the keys.
     pub values: Option<KvRows>,
     /// Numbers of a key row and of a value row.
     widths: (usize, usize),
 }
 
 impl Kv {
-    /// Zeros, which take no memory before they are written.
+    /// Zeros, which take no memory until they are written.
     pub fn new(layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Self> {
         let format = match kind {
             KvType::F32 => KvFormat::F32,
@@ -47,7 +47,7 @@ impl Kv {
         self.keys.bytes_of(rows) + self.values.as_ref().map_or(0, |values| values.bytes_of(rows))
     }
 
-    /// The size of all rows, written or not.
+    /// Bytes of all rows, written or not.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.keys.bytes() + self.values.as_ref().map_or(0, KvRows::bytes)
@@ -69,7 +69,7 @@ impl Kv {
         }
     }
 
-    /// Puts back what [`Kv::save`] gave.
+    /// Restores the bytes saved by [`Kv::save`].
     pub fn load(&mut self, row: usize, rows: usize, bytes: &[u8]) {
         let (keys, rest) = bytes.split_at(self.keys.bytes_of(rows));
         self.keys.load(row, rows, keys);
@@ -78,7 +78,7 @@ impl Kv {
         }
     }
 
-    /// Writes the rows of `span`, which lie in `blocks`.
+    /// Writes the rows of `span`, which belong in `blocks`.
     pub fn append(&mut self, cpu: &Cpu, span: &Span, blocks: &[u32], k: &[f32], v: Option<&[f32]>) {
         let size = self.block_tokens;
         let (key, value) = self.widths;
@@ -96,17 +96,17 @@ impl Kv {
     }
 }
 
-/// The recurrent state of one layer: of each slot the convolution's history and the matrices.
+/// The recurrent state of one layer: for each slot the convolution's history and the matrices.
 #[derive(Debug)]
 pub struct RecurrentState {
     history: Aligned<f32>,
     matrices: Aligned<f32>,
-    /// Numbers of a slot in each.
+    /// Numbers per slot in each.
     widths: (usize, usize),
 }
 
 impl RecurrentState {
-    /// Zeros, which take no memory before they are written.
+    /// Zeros, which take no memory until they are written.
     pub fn new(slots: usize, shape: &StateShape) -> Self {
         let widths = shape.numbers();
         RecurrentState {
@@ -116,7 +116,7 @@ impl RecurrentState {
         }
     }
 
-    /// The size of all slots, written or not.
+    /// Bytes of all slots, written or not.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         size_of_val(&self.history[..]) + size_of_val(&self.matrices[..])
@@ -142,7 +142,7 @@ impl RecurrentState {
         }
     }
 
-    /// Puts back what [`RecurrentState::save`] gave.
+    /// Restores the bytes saved by [`RecurrentState::save`].
     pub fn load(&mut self, slot: SlotId, bytes: &[u8]) {
         let (history, matrices) = self.of(slot);
         let numbers = history.iter_mut().chain(matrices);
@@ -151,10 +151,10 @@ impl RecurrentState {
         }
     }
 
-    /// Calls `advance` with the rows of every sequence of `step` in order, cut where state is to be
-    /// saved.
-    /// It takes the sequence's history and matrices too, and brings them up to date.
-    /// Gives what copies took.
+    /// Calls `advance` with the rows of every sequence of `step` in order, split where state has to
+    /// be saved.
+    /// It also takes the sequence's history and matrices, and updates them.
+    /// Returns the time spent on copies.
     pub fn through(
         &mut self,
         step: &Step,
@@ -179,14 +179,14 @@ impl RecurrentState {
         snapshot_time
     }
 
-    /// Makes a slot what every sequence begins with.
+    /// Resets a slot to the initial state of a sequence.
     fn clear(&mut self, slot: SlotId) {
         let (history, matrices) = self.of(slot);
         history.fill(0.0);
         matrices.fill(0.0);
     }
 
-    /// Copies what slot `from` holds to slot `to`.
+    /// Copies the state in slot `from` to slot `to`.
     pub fn copy(&mut self, from: SlotId, to: SlotId) {
         let (from, to) = (from.0 as usize, to.0 as usize);
         for (numbers, width) in [(&mut self.history, self.widths.0), (&mut self.matrices, self.widths.1)] {

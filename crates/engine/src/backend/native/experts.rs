@@ -1,4 +1,4 @@
-//! A layer of experts: rows are grouped by expert, so that an expert's weights are read once a
+//! A layer of experts: rows are grouped by expert, so that each expert's weights are read once per
 //! step.
 
 use std::ops::Range;
@@ -9,15 +9,14 @@ use super::{Array, Native, Stack};
 use crate::Result;
 use crate::backend::{Backend, ExpertStacks, RoutedExperts};
 
-/// The indices in [`RoutedExperts`], those of one expert after those of another.
+/// The indices in [`RoutedExperts`], grouped by expert.
 struct Grouped {
-    /// The indices.
     indices: Vec<u32>,
     /// Where each index is in `indices`.
     at: Vec<u32>,
     /// The expert of each of `indices`.
     experts: Vec<u32>,
-    /// Each expert that is used, and its range of `indices`.
+    /// Each used expert, and its range of `indices`.
     groups: Vec<(usize, Range<usize>)>,
 }
 
@@ -39,8 +38,7 @@ impl Grouped {
         Grouped { indices, at, experts, groups }
     }
 
-    /// The products of experts with the rows that are meant for them: row `rows[i]` for index `i`
-    /// of `indices`.
+    /// The products of experts with their rows: index `i` of `indices` uses row `rows[i]`.
     fn products<'a>(&self, stack: &'a Stack, rows: &'a [u32], y: &'a mut Array) -> Vec<Product<'a>> {
         let mut rest = y.numbers_mut();
         let products = self.groups.iter().map(|(expert, range)| {
@@ -78,7 +76,7 @@ impl Native {
             kernels::matmul(&self.cpu, &mut self.activations, &mut of_up);
         }
         drop(products);
-        // To multiply what comes of a row, before there is a bias, is to multiply the row.
+        // Without a bias, weighting the result equals weighting the input row.
         let mut weights = &routed.weights;
         let ones;
         if routed.weigh_input {

@@ -1,6 +1,6 @@
-//! The fast backend for the CPU: weights are the file's bytes where they lie, activations are in
-//! memory that is used again, and `alara_kernels` computes.
-//! A row's result never depends on what else shares the step.
+//! The fast CPU backend: uses weights in place as the file's bytes and activations in reused
+//! memory, and computes with `alara_kernels`.
+//! A row's result never depends on the other rows of the step.
 
 mod array;
 mod cache;
@@ -39,15 +39,15 @@ pub use weights::{Matrix, Stack};
 pub struct Native {
     cpu: Cpu,
     arena: Arena,
-    /// The rows that are being multiplied, and which array's contents and width they are.
+    /// The rows being multiplied, and the array contents and width that they come from.
     activations: Activations,
     prepared: Option<(u64, usize)>,
     delta: DeltaForm,
-    /// What copies of state took, as [`Backend::snapshot_time`] tells.
+    /// Time spent on copies of state, see [`Backend::snapshot_time`].
     snapshot_time: Duration,
-    /// Where what each op takes is recorded, if anywhere.
+    /// Records the cost of each op, if present.
     profile: Option<Profile>,
-    /// Most bytes of keys and values that attention may read, as on a device whose memory is full.
+    /// Most bytes of keys and values that attention may read, to simulate full device memory.
     #[cfg(test)]
     memory: Option<Arc<AtomicU64>>,
 }
@@ -68,7 +68,7 @@ impl Native {
             arena: Arena::default(),
             activations: Activations::default(),
             prepared: None,
-            // On a CPU chunks are no faster, and rows have the same bits however they are fed.
+            // On a CPU chunks are no faster, and rows are bitwise equal however they are fed.
             delta: DeltaForm::Recurrent,
             snapshot_time: Duration::ZERO,
             profile: None,
@@ -82,30 +82,30 @@ impl Native {
         Self::new(threads, Isa::best())
     }
 
-    /// The same, recording in `profile` what each op takes.
+    /// Returns the backend, recording the cost of each op in `profile`.
     #[must_use]
     pub fn profiled(self, profile: Profile) -> Self {
         Native { profile: Some(profile), ..self }
     }
 
-    /// The same as a device whose memory is full when attention reads more than `memory` bytes of
-    /// keys and values.
+    /// Returns the backend, failing as if device memory were full when attention reads more than
+    /// `memory` bytes of keys and values.
     #[cfg(test)]
     pub fn with_memory(self, memory: &Arc<AtomicU64>) -> Self {
         Native { memory: Some(memory.clone()), ..self }
     }
 
-    /// The clock of an op, until it is dropped.
+    /// A timer for an op, stopped on drop.
     fn timed(&self, op: &str) -> Timer {
         Timer::start(self.profile.as_ref(), op)
     }
 
-    /// The clock of an op that reads and writes the states of a step's sequences.
+    /// A timer for an op that reads and writes the states of a step's sequences.
     fn timed_state(&self, op: &str, shape: StateShape, step: &Step) -> Timer {
         self.timed(op).with(|| (String::new(), 2 * shape.bytes() * step.spans.len(), 0))
     }
 
-    /// The error of attention to more keys and values than there is memory for.
+    /// The error of attention that exceeds the simulated memory.
     #[cfg(test)]
     fn check_memory(&self, bytes: usize) -> Result<()> {
         let full = |most: &Arc<AtomicU64>| bytes as u64 > most.load(std::sync::atomic::Ordering::Relaxed);
@@ -115,14 +115,14 @@ impl Native {
         }
     }
 
-    /// The same, but recurrent state advances in chunks of rows.
+    /// Returns the backend, with recurrent state advancing in chunks of rows.
     #[cfg(test)]
     pub fn chunked(mut self) -> Self {
         self.delta = DeltaForm::Chunked;
         self
     }
 
-    /// Brings rows of `width` numbers into the form that products with `format` want; once for
+    /// Converts rows of `width` numbers to the form that products with `format` need; done once for
     /// several products.
     fn prepare(&mut self, x: &Array, format: Format, width: usize) {
         let contents = Some((x.contents(), width));
@@ -132,7 +132,7 @@ impl Native {
         }
     }
 
-    /// As [`Backend::gated`], with no clock of its own.
+    /// As [`Backend::gated`], without a timer of its own.
     fn gate_rows(&self, gate: &Array, mut up: Array, activation: Activation) -> Result<Array> {
         if gate.width() == 1 && up.width() != 1 {
             if activation != Activation::Sigmoid {
@@ -245,7 +245,7 @@ impl Backend for Native {
         let mut first = 0;
         while first < N {
             self.prepare(x, w[first].rows().format, x.width());
-            // Those that multiply with the same form of activations go together.
+            // Matrices that use the same form of activations are multiplied together.
             let suit = |w: &&&Matrix| self.activations.suits(w.rows().format);
             let end = first + w[first..].iter().take_while(suit).count();
             kernels::matmul(&self.cpu, &mut self.activations, &mut products[first..end]);
@@ -314,7 +314,7 @@ impl Backend for Native {
 
     fn scale(&mut self, mut x: Array, factors: &[f32]) -> Result<Array> {
         let _timer = self.timed("scale");
-        // One factor for all is a factor for the only row.
+        // A single factor for all rows is treated as the factor of one row.
         let row = if factors.len() == 1 { x.rows() * x.width() } else { x.width() };
         kernels::scale_rows(&self.cpu, x.numbers_mut(), row, factors);
         Ok(x)
@@ -560,7 +560,7 @@ fn of(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
 }
 
-/// Whether matrices of this type can be computed with.
+/// Whether matrices of this type are supported.
 pub fn computes(kind: TensorType) -> bool {
     super::format(kind).is_some()
 }

@@ -1,4 +1,4 @@
-//! Weights as bytes of the file, used where they lie.
+//! Weights used in place as bytes of the file.
 
 use alara_kernels::{Format, WeightMatrix};
 use alara_text::gguf::{TensorData, TensorType};
@@ -14,7 +14,7 @@ pub struct Matrix {
     width: usize,
 }
 
-/// Equal weight matrices, of each of which a range of rows is meant.
+/// Weight matrices of equal shape, of each of which a range of rows is used.
 #[derive(Clone, Debug)]
 pub struct Stack {
     data: TensorData,
@@ -25,7 +25,7 @@ pub struct Stack {
 }
 
 impl Matrix {
-    /// `None` if there are no kernels for `kind`, or its blocks don't make up rows of `width`.
+    /// `None` if there are no kernels for `kind`, or if its blocks don't divide rows of `width`.
     pub fn new(data: TensorData, kind: TensorType, out: usize, width: usize) -> Option<Self> {
         let format = format(kind)?;
         let row = format.row_bytes(width)?;
@@ -42,7 +42,7 @@ impl Matrix {
         self.width
     }
 
-    /// The rows as kernels take them.
+    /// The rows in the kernels' type.
     pub fn rows(&self) -> WeightMatrix<'_> {
         WeightMatrix { format: self.format, bytes: &self.data, width: self.width }
     }
@@ -67,7 +67,7 @@ impl Stack {
         self.shape.count
     }
 
-    /// Rows of each that are meant.
+    /// Number of used rows of each matrix.
     pub fn out(&self) -> usize {
         self.shape.rows.len()
     }
@@ -77,7 +77,7 @@ impl Stack {
         self.shape.width
     }
 
-    /// How numbers are stored.
+    /// The storage format of the numbers.
     pub fn format(&self) -> Format {
         self.format
     }

@@ -1,4 +1,4 @@
-//! The two sides of a split model, and how an op gets what it reads to one of them.
+//! The two sides of a split model, and the transfer of operands between them.
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use super::Split;
 use crate::backend::Backend;
 use crate::{Error, Result};
 
-/// What lies on one of the two sides.
+/// A value on one of the two sides.
 #[derive(Debug)]
 pub enum Side<D, H> {
     /// On the device.
@@ -15,7 +15,7 @@ pub enum Side<D, H> {
     Host(H),
 }
 
-/// An activation where it is wanted: it was there, or was carried over.
+/// An activation on the wanted side, borrowed or transferred.
 #[derive(Debug)]
 pub(super) enum Carried<'a, T> {
     There(&'a T),
@@ -33,25 +33,25 @@ impl<T> Deref for Carried<'_, T> {
     }
 }
 
-/// The functions by which an op runs on one side, once for each of the two.
+/// Functions that run an op on one side, generated for each of the two.
 macro_rules! side {
     ($side:ident, $variant:ident, $B:ident, $angles:tt; $other:ident, $other_variant:ident) => {
         pub(super) mod $side {
             use super::*;
 
-            /// What the op gives lies here.
+            /// Wraps the op's result, which is on this side.
             pub use super::Side::$variant as wrap;
 
-            /// Who computes here.
+            /// The backend of this side.
             pub fn backend<D, H>(split: &mut Split<D, H>) -> &mut $B {
                 &mut split.$side
             }
 
-            /// A weight, or what is cached, which must lie here.
+            /// A weight or a cache, which must be on this side.
             pub fn weight<D, H>(it: &Side<D, H>) -> Result<&$B> {
                 match it {
                     Side::$variant(it) => Ok(it),
-                    // All weights of a block lie on one side, so this is a mistake of the loader.
+                    // All weights of a block are on the same side, so this is a bug in the loader.
                     Side::$other_variant(_) => Err(Error::Backend {
                         operation: "compute".to_owned(),
                         message: "its weights lie on both sides of a split model".to_owned(),
@@ -64,7 +64,7 @@ macro_rules! side {
                 &both.$angles
             }
 
-            /// An activation, which is carried over if it lies on the other side.
+            /// An activation, transferred if it is on the other side.
             pub fn array<'x, D: Backend, H: Backend>(
                 split: &mut Split<D, H>,
                 x: &'x Side<D::Array, H::Array>,
@@ -78,7 +78,7 @@ macro_rules! side {
                 })
             }
 
-            /// The same, to be worked on.
+            /// An owned activation, transferred if it is on the other side.
             pub fn owned<D: Backend, H: Backend>(
                 split: &mut Split<D, H>,
                 x: Side<D::Array, H::Array>,

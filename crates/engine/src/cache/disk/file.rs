@@ -1,8 +1,8 @@
-//! The form of a file.
+//! The format of a cache file.
 //!
-//! `alaraKV` and a byte for the version · length and CRC-32 of what follows up to the payload (u32
+//! `alaraKV` and a version byte · length and CRC-32 of everything from there to the payload (u32
 //! each).
-//! Then length of the header (u32) · the header, JSON · the tokens, u32.
+//! Then the length of the header (u32) · the header, JSON · the tokens, u32.
 //! Then the payload: pieces, each followed by its CRC-32.
 //! Everything is little-endian.
 
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 8] = *b"alaraKV\x01";
 
-/// Bytes before those that the first checksum is of.
+/// Bytes before the checksummed part.
 const PREAMBLE: usize = 16;
 
-/// Most bytes that come before the payload.
+/// Most bytes before the payload.
 const LONGEST: usize = 64 << 20;
 
-/// Bytes of a piece's checksum.
+/// Bytes of each piece's checksum.
 pub(super) const CHECKSUM: usize = 4;
 
 /// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The model, for people.
+    /// The model's name, for display.
     pub model: String,
-    /// What the contents depend on.
+    /// A fingerprint of everything that the contents depend on.
     pub fingerprint: String,
-    /// Number of tokens before those whose keys and values are here.
+    /// Number of tokens before those whose keys and values this file holds.
     pub start: usize,
     /// Number of tokens from the beginning of the text.
     pub tokens: usize,
@@ -41,7 +41,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// All that comes before the payload.
+    /// Serializes everything before the payload.
     pub fn bytes(&self, tokens: &[u32]) -> Vec<u8> {
         let json = serde_json::to_vec(self).unwrap_or_default();
         let mut checked = (json.len() as u32).to_le_bytes().to_vec();
@@ -55,13 +55,13 @@ impl Header {
     }
 }
 
-/// Why a file is not used.
+/// Why a file isn't used.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// It can't be read, now.
+    /// It can't be read at the moment.
     #[error(transparent)]
     Io(std::io::Error),
-    /// It is not what was written.
+    /// Its contents are invalid.
     #[error("{0}")]
     Damaged(&'static str),
 }
@@ -75,17 +75,17 @@ impl From<std::io::Error> for Fault {
     }
 }
 
-/// An open file whose header and tokens are as they were written.
-/// It is read, not mapped: where it is cut off meanwhile, reading fails, and nothing else.
+/// An open file with verified header and tokens.
+/// It is read rather than mapped, so if it is truncated meanwhile, only reading fails.
 #[derive(Debug)]
 pub struct Stored {
-    /// Where it lies.
+    /// The file's path.
     pub path: PathBuf,
-    /// Its header.
+    /// The header.
     pub header: Header,
     /// The tokens, from the beginning of the text.
     pub tokens: Vec<u32>,
-    /// Read up to the payload.
+    /// Positioned at the next piece.
     file: File,
     /// Bytes of the whole file, and of the payload.
     bytes: u64,
@@ -93,10 +93,10 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// Opens a file and checks all but its payload.
+    /// Opens a file and verifies everything but its payload.
     ///
     /// # Errors
-    /// It can't be read, or is not what was written.
+    /// If it can't be read, or is invalid.
     pub fn open(path: &Path) -> Result<Self, Fault> {
         // Opening a pipe would wait for a writer.
         if !path.symlink_metadata()?.is_file() {
@@ -131,10 +131,10 @@ impl Stored {
         Ok(Stored { path: path.to_owned(), header, tokens, file, bytes, payload })
     }
 
-    /// Checks that the payload has pieces of these `lengths`, as far as its length tells.
+    /// Checks that the payload's length fits pieces of these `lengths`.
     ///
     /// # Errors
-    /// The payload is of another length.
+    /// If it doesn't.
     pub fn expect(&self, lengths: impl Iterator<Item = usize>) -> Result<(), Fault> {
         match self.payload.cmp(&lengths.map(|length| (length + CHECKSUM) as u64).sum()) {
             std::cmp::Ordering::Less => Err(Fault::Damaged("it is cut off")),
@@ -143,10 +143,10 @@ impl Stored {
         }
     }
 
-    /// Reads the next piece of the payload into `piece`, all of it, as it was written.
+    /// Reads the next piece of the payload into `piece` and verifies its checksum.
     ///
     /// # Errors
-    /// It can't be read, or the checksum is wrong.
+    /// If it can't be read, or the checksum is wrong.
     pub fn read(&mut self, piece: &mut [u8]) -> Result<(), Fault> {
         let mut checksum = [0; CHECKSUM];
         self.file.read_exact(piece)?;
@@ -157,8 +157,8 @@ impl Stored {
         }
     }
 
-    /// Says that it was used now.
-    /// In a folder that can't be changed it is not noted.
+    /// Updates the time of last use.
+    /// Has no effect in a read-only folder.
     pub fn touch(&self) {
         let _ = self.file.set_modified(std::time::SystemTime::now());
     }
@@ -169,7 +169,7 @@ impl Stored {
     }
 }
 
-/// Four bytes as a number; none of the slices here is shorter.
+/// Reads four bytes as a number; all slices here are at least that long.
 fn number(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

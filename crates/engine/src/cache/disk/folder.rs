@@ -1,4 +1,4 @@
-//! The folder of files: what is there, what goes.
+//! The folder of cache files: listing and removal.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,18 +7,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::file::Stored;
 
-/// How the names of files end.
+/// The extension of cache files.
 const ENDING: &str = ".kv";
 
-/// How the names of files end that are being written.
+/// The extension of files being written.
 const UNFINISHED: &str = ".part";
 
-/// The name of the file whose tokens have this hash.
+/// The name of the file for tokens with this hash.
 pub(super) fn name(hash: &[u8; 32]) -> String {
     hash.iter().take(20).map(|byte| format!("{byte:02x}")).chain([ENDING.to_owned()]).collect()
 }
 
-/// The name under which it is written.
+/// The name of a file while it is being written.
 pub(super) fn unfinished(name: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -26,11 +26,11 @@ pub(super) fn unfinished(name: &str) -> String {
     format!("{name}.{}-{number}{UNFINISHED}", std::process::id())
 }
 
-/// Makes the folder, for the user alone, unless it is there.
-/// Checks that no other user can put files into it, since their contents are believed.
+/// Creates the folder with access for the user only, unless it exists.
+/// Checks that no other user can put files into it, since their contents are trusted.
 ///
 /// # Errors
-/// It can't be made, or others could write to it.
+/// If it can't be created, or others could write to it.
 pub fn claim(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -56,7 +56,7 @@ pub fn claim(folder: &Path) -> io::Result<()> {
 /// Bytes of all cache files in `folder`.
 ///
 /// # Errors
-/// The folder can't be read.
+/// If the folder can't be read.
 pub fn total_bytes(folder: &Path) -> io::Result<u64> {
     Ok(files(folder, ENDING)?.iter().map(|(_, bytes, _)| bytes).sum())
 }
@@ -64,34 +64,34 @@ pub fn total_bytes(folder: &Path) -> io::Result<u64> {
 /// A cache file.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it lies.
+    /// The file's path.
     pub path: PathBuf,
-    /// The model that it is of; `None` if the file can't be read, and will be ignored.
+    /// The model's name; `None` if the file can't be read, so that it is ignored.
     pub model: Option<String>,
-    /// Number of tokens before those that are cached in it, and up to their end.
+    /// The range of tokens cached in it: number of tokens before them, and up to their end.
     pub tokens: (usize, usize),
-    /// Size.
+    /// Size of the file.
     pub bytes: u64,
-    /// When it was last used.
+    /// Time of last use.
     pub used: SystemTime,
 }
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// How many files.
+    /// Number of files removed.
     pub files: usize,
-    /// Their size.
+    /// Their total size.
     pub bytes: u64,
-    /// How many could not be removed.
+    /// Number of files that could not be removed.
     pub left: usize,
 }
 
-/// All cache files in `folder`, the latest used first.
-/// None if there is no folder.
+/// All cache files in `folder`, most recently used first.
+/// Empty if there is no folder.
 ///
 /// # Errors
-/// The folder can't be read.
+/// If the folder can't be read.
 pub fn list(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = files(folder, ENDING)?
         .into_iter()
@@ -106,11 +106,11 @@ pub fn list(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Removes all files from `folder`, unfinished ones too.
-/// A process that has one open goes on reading it.
+/// Removes all files from `folder`, including unfinished ones.
+/// A process that has one open can continue reading it.
 ///
 /// # Errors
-/// The folder can't be read.
+/// If the folder can't be read.
 pub fn clear(folder: &Path) -> io::Result<Cleared> {
     let mut cleared = Cleared::default();
     for (path, bytes, _) in files(folder, ENDING)?.into_iter().chain(files(folder, UNFINISHED)?) {
@@ -119,7 +119,7 @@ pub fn clear(folder: &Path) -> io::Result<Cleared> {
                 cleared.files += 1;
                 cleared.bytes += bytes;
             }
-            // Somebody else was faster.
+            // Another process removed it first.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => cleared.left += 1,
         }
@@ -127,11 +127,11 @@ pub fn clear(folder: &Path) -> io::Result<Cleared> {
     Ok(cleared)
 }
 
-/// Evicts the least recently used files until `bytes` more fit within `limit`; and removes what
-/// writers left behind that are gone.
+/// Evicts the least recently used files until `bytes` more fit within `limit`; also removes
+/// unfinished files of writers that no longer run.
 pub(super) fn evict_until_fits(folder: &Path, bytes: u64, limit: u64) -> io::Result<()> {
     for (path, ..) in files(folder, UNFINISHED)? {
-        // Whoever writes one holds its lock.
+        // A writer holds its file's lock.
         if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(&path);
         }
@@ -148,7 +148,7 @@ pub(super) fn evict_until_fits(folder: &Path, bytes: u64, limit: u64) -> io::Res
     Ok(())
 }
 
-/// The cache's own files in `folder` whose names end so: path, size, time of last use.
+/// The cache files in `folder` with this extension: path, size, time of last use.
 fn files(folder: &Path, ending: &str) -> io::Result<Vec<(PathBuf, u64, SystemTime)>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,16 +1,17 @@
-//! The tier on disk: the cache of static text, across restarts.
+//! The disk tier: keeps the cache of static text across restarts.
 //!
-//! A file is a node of the tree: a segment of tokens and all before it, the segment's keys and
-//! values, and a snapshot at its end.
-//! Its name is a hash of the model's fingerprint and of its tokens, and its header has both.
-//! A thread of its own writes it under a temporary name and publishes it by renaming, so that there
-//! is all of it or nothing.
-//! It is checksummed, so that what was damaged later is not believed.
-//! Whatever is wrong with a file or the folder costs a line in the log and the time to compute,
-//! never an answer.
-//! Owns files and names; `pool/disk.rs` knows where the numbers come from and go.
+//! A file is a node of the tree: a segment of tokens with all tokens before it, the segment's keys
+//! and values, and a snapshot at its end.
+//! Its name is a hash of the model's fingerprint and of the tokens, both of which are in its
+//! header.
+//! A separate thread writes it under a temporary name and publishes it by renaming, so that it is
+//! either complete or absent.
+//! It is checksummed, so that later damage is detected.
+//! Any problem with a file or the folder costs a line in the log and the time to compute, never an
+//! answer.
+//! Owns files and names; `pool/disk.rs` transfers the numbers.
 //!
-//! Only text without a salt is cached: what separates tenants must not be undone by a file.
+//! Only text without a salt is cached, so that files don't undo the separation of tenants.
 //!
 //! The CPU never reads a file that a GPU helped to compute.
 
@@ -32,58 +33,58 @@ pub use folder::{Cleared, Entry, claim, clear, list, total_bytes};
 use writer::Writer;
 pub use writer::{Message, Sent};
 
-/// Changes whenever the bytes in a file mean something else.
+/// Incremented whenever the meaning of the bytes in a file changes.
 const LAYOUT: u32 = 1;
 
-/// Bytes a second that reading is taken to bring, until it is measured: a slow solid-state disk.
+/// Assumed read speed in bytes per second until it is measured: a slow solid-state disk.
 const READ_SPEED: f64 = 500e6;
 
-/// Fewer bytes than this say nothing about the speed.
+/// Fewer bytes than this are too few to measure the speed.
 const MEASURED: u64 = 16 << 20;
 
-/// How many segments may wait to be written.
+/// How many segments may wait for writing.
 const QUEUED: usize = 64;
 
-/// What opening and checking a file takes at least.
+/// Minimum time to open and verify a file.
 const READ_OVERHEAD: Duration = Duration::from_millis(2);
 
-/// Where the tier lies, and how much it may hold.
+/// Settings of the disk tier.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The folder; it is made, for the user alone, if there is none.
+    /// The folder; created with access for the user only if it doesn't exist.
     pub folder: PathBuf,
-    /// Most bytes of all files in it; what was not used for the longest time goes first.
+    /// Most bytes of all files; the least recently used are evicted first.
     pub limit: u64,
-    /// How long an engine that is dropped goes on writing what is queued.
-    /// With [`Duration::MAX`], whatever is wanted is written.
+    /// How long a dropped engine continues writing queued segments.
+    /// With [`Duration::MAX`] it writes all of them.
     pub patience: Duration,
-    /// Whether to read and write whatever can be, not only what is estimated to be read faster than
-    /// computed.
+    /// Whether to read and write everything possible, not only what is estimated to be faster to
+    /// read than to compute.
     /// For tests.
     pub always: bool,
-    /// Where lines go about what went wrong.
+    /// Receives messages about problems.
     pub log: Log,
-    /// Where what became of it is noted.
+    /// Receives the results of writing.
     pub outcome: Arc<Outcome>,
 }
 
-/// What became of what was to be written.
+/// Results of writing.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Whether nothing can be written any more.
+    /// Whether writing was given up.
     pub off: AtomicBool,
-    /// Files that were to be written.
+    /// Number of files to be written.
     pub wanted: AtomicUsize,
-    /// Of these, how many were.
+    /// Number of files written.
     pub written: AtomicUsize,
 }
 
-/// Takes lines for the user.
+/// Receives messages for the user.
 #[derive(Clone)]
 pub struct Log(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl Log {
-    /// Gives each line to `to`, from any thread.
+    /// Passes each message to `to`, from any thread.
     pub fn new(to: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Log(Arc::new(to))
     }
@@ -94,7 +95,7 @@ impl Log {
 }
 
 impl Default for Log {
-    /// Forgets them.
+    /// Discards messages.
     fn default() -> Self {
         Log::new(|_| {})
     }
@@ -106,13 +107,13 @@ impl fmt::Debug for Log {
     }
 }
 
-/// What a file's contents depend on beside its tokens.
+/// What a file's contents depend on besides its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of everything in `parts`, each told apart from the next, and of this program's build and
-    /// layout.
+    /// A fingerprint of the sequence `parts` (concatenations differ), of this program's build and
+    /// of the layout.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         let program =
@@ -132,23 +133,23 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// A static segment that is to be written: the end of a text, whose beginning is cached already.
+/// A static segment to be written: the end of a text whose beginning is already cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// From the first token of the text to the segment's end.
+    /// Tokens from the beginning of the text to the segment's end.
     pub tokens: Vec<u32>,
     /// Number of tokens before the segment.
     pub start: usize,
 }
 
-/// Names of files that wait, are being written, or don't fit.
+/// Names of files that are queued, being written, or too large.
 type Pending = Arc<Mutex<HashSet<String>>>;
 
 fn names(pending: &Pending) -> MutexGuard<'_, HashSet<String>> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The tier, as the engine of one model sees it.
+/// The disk tier of one model's engine.
 #[derive(Debug)]
 pub struct Disk {
     options: Options,
@@ -156,18 +157,18 @@ pub struct Disk {
     fingerprint: Fingerprint,
     writer: Writer,
     pending: Pending,
-    /// Whether it was logged that files are too large.
+    /// Whether files being too large was already logged.
     warned: bool,
-    /// What is to be written.
+    /// Segments to be written.
     pub queue: VecDeque<Segment>,
-    /// Bytes a second, as it was last measured.
+    /// The measured speed in bytes per second.
     speed: f64,
 }
 
 impl Disk {
     /// The tier for a model.
-    /// `model` is what lists call it.
-    /// `None`, and a line, if the folder is not fit.
+    /// `model` is the name in listings.
+    /// `None`, with a log message, if the folder is unsuitable.
     pub fn new(options: Options, model: &str, fingerprint: Fingerprint) -> Option<Self> {
         if let Err(error) = claim(&options.folder) {
             options.log.line(format_args!("{} is not used: {error}", options.folder.display()));
@@ -187,7 +188,7 @@ impl Disk {
         })
     }
 
-    /// The file that has the end of `tokens`, if there is one that can be believed.
+    /// The file for the end of `tokens`, if there is a valid one.
     pub fn open(&self, tokens: &[u32]) -> Option<Stored> {
         let path = self.options.folder.join(self.name(tokens));
         match Stored::open(&path) {
@@ -207,34 +208,33 @@ impl Disk {
         }
     }
 
-    /// Says that a file is not used, and removes it if it is damaged, so that it can be written
-    /// anew.
+    /// Logs that a file isn't used, and removes it if it is damaged, so that it can be rewritten.
     pub fn distrust(&self, path: &Path, fault: &Fault) {
         self.options.log.line(format_args!("{} is ignored: {fault}", path.display()));
         if let Fault::Damaged(_) = fault {
-            // In a folder that can't be changed it stays.
+            // In a read-only folder it stays.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`,
-    /// the time for one of them.
+    /// Whether reading `bytes` is estimated to be faster than computing `tokens` tokens at `pace`
+    /// each.
     pub fn pays(&self, bytes: u64, tokens: usize, pace: Duration) -> bool {
         self.options.always || self.reading(bytes).as_secs_f64() < tokens as f64 * pace.as_secs_f64()
     }
 
-    /// How long reading `bytes` is estimated to take.
+    /// The estimated time to read `bytes`.
     pub fn reading(&self, bytes: u64) -> Duration {
         READ_OVERHEAD + Duration::from_secs_f64(bytes as f64 / self.speed)
     }
 
-    /// Takes it for granted that so many bytes are read in a second.
+    /// Sets the read speed to this many bytes per second.
     #[cfg(test)]
     pub fn assume(&mut self, speed: f64) {
         self.speed = speed;
     }
 
-    /// Learns how long reading `bytes` took.
+    /// Updates the speed from a read of `bytes` that began at `since`.
     pub fn read(&mut self, bytes: u64, since: Instant) {
         if bytes >= MEASURED {
             let took = since.elapsed().saturating_sub(READ_OVERHEAD).max(Duration::from_millis(1));
@@ -242,12 +242,12 @@ impl Disk {
         }
     }
 
-    /// How long what is queued may take once there are no more requests.
+    /// How long writing queued segments may take once there are no more requests.
     pub fn patience(&self) -> Duration {
         self.options.patience
     }
 
-    /// Queues a segment, unless it is there, is queued, would not fit, or nothing can be written.
+    /// Queues a segment, unless it is stored, queued or too large, or writing was given up.
     pub fn want(&mut self, segment: Segment) {
         let name = self.name(&segment.tokens);
         let waits = self.queue.len() < QUEUED || self.options.patience == Duration::MAX;
@@ -287,7 +287,7 @@ impl Disk {
         None
     }
 
-    /// Hands a message to the thread that writes.
+    /// Sends a message to the writer thread.
     pub fn send(&mut self, message: Message) -> Sent {
         self.writer.send(message)
     }

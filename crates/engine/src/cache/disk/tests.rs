@@ -29,12 +29,12 @@ fn reading_must_pay() {
     assert!(disk.pays(500 << 20, 5000, slow), "35 s of computing against one of reading");
     assert!(!disk.pays(500 << 20, 100, slow));
     assert!(!disk.pays(0, 1000, Duration::from_micros(1)), "a file costs something to open");
-    // What costs little more than opening a file is no measure of the speed.
+    // Reads that cost little more than opening a file don't measure the speed.
     for _ in 0..8 {
         disk.read(1 << 20, Instant::now() - Duration::from_secs(1));
     }
     assert!(disk.pays(500 << 20, 5000, slow));
-    // A disk that was seen to be slow is asked for less.
+    // A slow disk is used for less.
     for _ in 0..8 {
         disk.read(16 << 20, Instant::now() - Duration::from_secs(16));
     }
@@ -72,7 +72,7 @@ fn a_folder_that_others_may_write_to_is_not_used() {
     with_mode(0o700);
     symlink(&folder, &link).unwrap();
     assert_eq!(claim(&link).unwrap_err().to_string(), "it is a link, not a folder");
-    // The system's own belongs to another, or else everybody may write to it.
+    // The system's own folder belongs to another user, or is writable by everybody.
     assert!(claim(Path::new("/tmp")).is_err());
 }
 

@@ -11,47 +11,47 @@ use std::time::{Duration, Instant};
 use super::file::CHECKSUM;
 use super::{Options, Pending, folder};
 
-/// How many messages may wait: a few MiB.
+/// How many messages may be queued: several MiB.
 const WAITING: usize = 4;
 
-/// How often is looked whether the thread has ended.
+/// Interval of checks whether the thread has ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How many names are tried for an unfinished file.
+/// How many names to try for an unfinished file.
 const NAMES: usize = 16;
 
-/// What the thread is sent.
+/// A message to the writer thread.
 #[derive(Debug)]
 pub enum Message {
-    /// A file begins.
+    /// Begins a file.
     Begin {
-        /// Its name.
+        /// The file's name.
         name: String,
-        /// What comes before its payload.
+        /// Everything before its payload.
         header: Vec<u8>,
-        /// Bytes of its payload.
+        /// Size of its payload in bytes.
         payload: u64,
     },
-    /// Its next piece.
+    /// The next piece.
     Piece(Vec<u8>),
-    /// It is complete.
+    /// Completes the file.
     End,
-    /// It will not be completed.
+    /// Discards the file.
     Abandon,
 }
 
-/// What became of a message.
+/// The result of sending a message.
 #[derive(Debug)]
 pub enum Sent {
-    /// It was taken.
+    /// The message was accepted.
     Taken,
-    /// The thread is not as far yet.
+    /// The thread is busy; try again.
     Later(Message),
-    /// Nothing can be written any more.
+    /// Writing was given up.
     Off,
 }
 
-/// The thread, started with the first file.
+/// The writer thread, started with the first file.
 #[derive(Debug)]
 pub struct Writer {
     options: Options,
@@ -61,17 +61,17 @@ pub struct Writer {
 
 impl Writer {
     /// Writes to the folder of `options`.
-    /// What is no longer being written goes from `pending`.
+    /// Removes names from `pending` once they are no longer being written.
     pub fn new(options: &Options, pending: Pending) -> Self {
         Writer { options: options.clone(), pending, thread: None }
     }
 
-    /// Whether nothing can be written any more.
+    /// Whether writing was given up.
     pub fn is_off(&self) -> bool {
         self.options.outcome.off.load(Ordering::Relaxed)
     }
 
-    /// Hands over a message.
+    /// Sends a message.
     pub fn send(&mut self, message: Message) -> Sent {
         if self.is_off() {
             return Sent::Off;
@@ -106,9 +106,8 @@ impl Drop for Writer {
     }
 }
 
-/// Writes what comes.
-/// The first error ends it: a full disk or a folder that can't be written to will not be better for
-/// the next file.
+/// Processes messages.
+/// The first error ends it: a full disk or a read-only folder won't be better for the next file.
 fn write_all(options: &Options, pending: &Pending, messages: &Receiver<Message>) {
     let mut open: Option<Unfinished> = None;
     while let Ok(message) = messages.recv() {
@@ -138,12 +137,12 @@ fn write_all(options: &Options, pending: &Pending, messages: &Receiver<Message>)
     }
 }
 
-/// A file that is being written; removed if it is not completed.
+/// A file being written; removed on drop unless completed.
 #[derive(Debug)]
 struct Unfinished {
     file: File,
     path: PathBuf,
-    /// Under which name it is published.
+    /// The path under which it is published.
     name: PathBuf,
     published: bool,
     pending: Pending,
@@ -164,7 +163,7 @@ impl Unfinished {
         create.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut create, 0o600);
-        // Processes of other containers may have the same number.
+        // Processes in other containers may have the same id.
         let mut tries = (0..NAMES).map(|_| {
             let path = folder.join(folder::unfinished(name));
             create.open(&path).map(|file| (file, path))
@@ -174,7 +173,7 @@ impl Unfinished {
         };
         let (file, path) =
             tries.find(|made| !taken(made)).unwrap_or(Err(io::ErrorKind::AlreadyExists.into()))?;
-        // Where there are no locks, files that were left behind stay until they are cleared.
+        // Without file locks, leftover files stay until the cache is cleared.
         let _ = file.try_lock();
         let mut unfinished =
             Unfinished { file, path, name: folder.join(name), published: false, pending: pending.clone() };

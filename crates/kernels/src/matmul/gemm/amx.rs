@@ -1,4 +1,4 @@
-//! GEMM by AMX: tdpbssd multiplies tiles of signed bytes, and adds to 32 bits.
+//! GEMM with AMX: tdpbssd multiplies tiles of signed bytes and accumulates in 32 bits.
 //!
 //! ```text
 //! weights: 16 rows of 64 quants     activations: 16 x 4 quants of 16 rows   sums: [16, 16] of i32
@@ -7,13 +7,13 @@
 //!   ...                               ...                                     ...
 //! ```
 //!
-//! A super-block's integer scales are multiplied into its quants.
-//! The products, of up to thirteen bits and a sign, are split in bytes:
+//! The integer scales of a super-block are multiplied into its quants.
+//! The products, of up to thirteen bits and a sign, are split into bytes:
 //! `scale * quant = 128 high + low`.
 //! So the sums over a super-block stay exact integers.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::{asm, x86_64::*};
@@ -31,7 +31,7 @@ struct Shapes {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
-    /// Bytes of a row.
+    /// Bytes per row.
     widths: [u16; 8],
     also_reserved: [u8; 16],
     rows: [u8; 8],
@@ -52,17 +52,17 @@ impl Shapes {
     }
 }
 
-/// All tiles are whole.
+/// All tiles have the full size.
 static WHOLE: Shapes = Shapes::new([64; 8], [16; 8]);
-/// Four of sums, then two of activations (eight rows), then two of weights (half as wide): a block
-/// is 32 quants.
+/// Four tiles of sums, then two of activations (eight rows), then two of weights (half width): a
+/// block has 32 quants.
 static BLOCKS: Shapes = Shapes::new([64, 64, 64, 64, 64, 64, 32, 32], [16, 16, 16, 16, 8, 8, 16, 16]);
 
 /// Four tiles of sums: `[4, 16, TILE_ROWS]`.
 #[repr(C, align(64))]
 struct Sums([[[i32; TILE_ROWS]; 16]; 4]);
 
-/// `scales[i / 16] * (quant[i] - zero_point)`, split in high and low bytes.
+/// `scales[i / 16] * (quant[i] - zero_point)`, split into high and low bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn high_and_low(
@@ -96,9 +96,10 @@ pub(super) unsafe fn super_blocks<const PAIRS: usize>(
     blocks: &[SuperTile],
     SuperSums { minima, fresh, sums, .. }: SuperSums,
 ) {
-    // What tiles are stored to before it is read.
+    // Tiles are stored here before they are read.
     let mut tiles = [const { MaybeUninit::<Sums>::uninit() }; 2];
-    // Where the last block has no neighbour, it is its own, and what comes of that is forgotten.
+    // If the last block has no partner, it is paired with itself, and the second result is
+    // discarded.
     let mut forgotten = [0.0; SUMS];
     let forgotten = forgotten.as_mut_ptr();
     let halves = 2 * blocks.len().div_ceil(2);
@@ -117,7 +118,7 @@ pub(super) unsafe fn super_blocks<const PAIRS: usize>(
             if half < halves {
                 multiply_quarter(panel, now.0, half % 2, quarter);
             }
-            // While the tiles are multiplied, the sums before are scaled.
+            // While the tiles are multiplied, the previous sums are scaled.
             if half > 0 {
                 let rows = 16 * ((half - 1) % 2) + 4 * quarter;
                 let of_tiles = tiles[(half - 1) % 2].assume_init_ref();
@@ -133,7 +134,7 @@ pub(super) unsafe fn super_blocks<const PAIRS: usize>(
 }
 
 /// Adds a quarter of the quants to tile registers, for two tiles of activations.
-/// Registers 0 and 1 are the sums of the high bytes of half a panel, 2 and 3 those of the low
+/// Registers 0 and 1 hold the sums of the high bytes of half a panel, 2 and 3 those of the low
 /// bytes.
 #[inline(always)]
 unsafe fn multiply_quarter(panel: &SuperPanel, blocks: [&SuperTile; 2], half: usize, quarter: usize) {
@@ -172,7 +173,7 @@ unsafe fn store(tiles: *mut Sums) {
     );
 }
 
-/// Scales the sums of four rows of weights from `first` on.
+/// Scales the sums of four rows of weights, starting at `first`.
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
 unsafe fn scale_super_blocks<const PAIRS: usize>(
@@ -211,11 +212,11 @@ unsafe fn scale_super_blocks<const PAIRS: usize>(
     }
 }
 
-/// The blocks whose tiles are multiplied while those before are scaled.
+/// The blocks whose tiles are multiplied while the previous ones are scaled.
 const BLOCKS_AT_ONCE: usize = 4;
 
-/// Puts the products of a lane's blocks with those of all tiles of activations, `[tiles, chunks]`,
-/// where they belong.
+/// Writes the products of a lane's blocks with those of all tiles of activations,
+/// `[tiles, chunks]`, to their destination.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn blocks(
     panels: &[BlockPanel],
@@ -223,7 +224,7 @@ pub(super) unsafe fn blocks(
     BlockSums { offset, sums, .. }: BlockSums,
 ) {
     let mut tiles = [const { Sums([[[0; TILE_ROWS]; 16]; 4]) }; 2];
-    // SubBlock rows of a block: what was summed so far.
+    // Sixteen rows of a block: the sums so far.
     let mut lanes = [_mm512_setzero_ps(); 16];
     let halves = 2 * blocks.len() / panels.len();
     let steps = halves * panels.len().div_ceil(BLOCKS_AT_ONCE);
@@ -261,7 +262,7 @@ pub(super) unsafe fn blocks(
     asm!("tilerelease", options(nostack, nomem));
 }
 
-/// Tiles 0 to 3 become the sums of up to four blocks, of the rows from `row` on.
+/// Sets tiles 0 to 3 to the sums of up to four blocks, for the rows from `row` on.
 #[inline(always)]
 unsafe fn multiply_blocks(panels: &[BlockPanel], blocks: &[BlockTile], row: usize) {
     macro_rules! multiply {
@@ -287,7 +288,7 @@ unsafe fn multiply_blocks(panels: &[BlockPanel], blocks: &[BlockTile], row: usiz
     multiply!(3, "tmm3", "tmm5", "tmm7");
 }
 
-/// Adds up to four blocks' sums, scaled, to those of lanes.
+/// Adds the scaled sums of up to four blocks to those of lanes.
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of registers aren't always unrolled.
 #[inline(always)]
 unsafe fn scale_blocks(
@@ -316,7 +317,7 @@ unsafe fn scale_blocks(
 /// Multiplications and additions of [`round`].
 pub(crate) const ROUND_OPERATIONS: usize = 64 * 4 * 2 * 16 * 16 * 64;
 
-/// Products of tiles that come from the first cache, for measuring.
+/// Multiplies tiles from the L1 cache, for measurements.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(crate) unsafe fn round() {
     let tiles = [const { Sums([[[0; TILE_ROWS]; 16]; 4]) }; 1];

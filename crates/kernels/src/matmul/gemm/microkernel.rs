@@ -1,4 +1,4 @@
-//! Panels of weights times tiles of activations: a lane of a register is a row of activations.
+//! Products of weight panels and activation tiles: each lane of a register is a row of activations.
 //!
 //! ```text
 //! four quants of a row of weights, in every lane     w0 w1 w2 w3 | w0 w1 w2 w3 | w0 w1 w2 w3 | ...
@@ -6,13 +6,13 @@
 //! added to R x N registers of partial sums           R rows of weights, N registers of activations
 //! ```
 //!
-//! A lane adds four products at a time.
-//! By vpdpbusd they are added to 32 bits.
-//! AVX2's vpmaddubsw adds two and two to words, and saturates: partial sums are of as few products
-//! as words hold.
+//! A lane accumulates four products at a time.
+//! The instruction vpdpbusd adds them to 32 bits.
+//! AVX2's vpmaddubsw adds pairs to words, and saturates: partial sums are limited to as many
+//! products as words can hold.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -22,42 +22,42 @@ use crate::activations::{BlockTile, SuperTile, TILE_ROWS, WordTile};
 use crate::format::BLOCK;
 use crate::matmul::vector::{Avx2, Avx512, AvxVnni, Vector};
 
-/// The tiles that N registers hold the rows of, or the first half of one.
+/// How many tiles' rows N registers hold; 1 also for the first half of a tile.
 const fn span<V: Vector>(n: usize) -> usize {
     (n * V::WIDTH).div_ceil(TILE_ROWS)
 }
 
-/// In which of several tiles the lanes of a register are, and from which row on.
+/// The tile of a register's lanes, out of several, and the first of their rows.
 const fn place<V: Vector>(register: usize) -> (usize, usize) {
     let lane = register * V::WIDTH;
     (lane / TILE_ROWS, lane % TILE_ROWS)
 }
 
-/// Where in the sums of these tiles, `[tiles, ROWS, TILE_ROWS]`, those of a row of weights and a
-/// register are.
+/// The index in the sums of these tiles, `[tiles, ROWS, TILE_ROWS]`, for a row of weights and a
+/// register.
 const fn sum_at<V: Vector>(row: usize, register: usize) -> usize {
     let (tile, lane) = place::<V>(register);
     tile * SUMS + row * TILE_ROWS + lane
 }
 
-/// What a panel of super-blocks needs besides products, and where these go.
+/// The properties of a panel of super-blocks, and the destination of its products.
 #[derive(Clone, Copy)]
 pub(super) struct SuperSums {
     /// Whether quants have zero points.
     pub zero_points: bool,
     /// Whether there are minima.
     pub minima: bool,
-    /// Whether sums are put there, not added.
+    /// Whether sums are overwritten rather than added to.
     pub fresh: bool,
     /// `[tiles, ROWS, TILE_ROWS]`
     pub sums: *mut f32,
 }
 
-/// Adds the products of a panel with as many tiles as make whole spans, and returns the others and
-/// where their sums go.
-/// N registers hold the lanes that are computed together, of one or several tiles.
-/// R rows of weights are worked through side by side.
-/// A scale holds for QUADS * 4 quants, and partial sums have headroom for HEADROOM * 4.
+/// Adds the products of a panel with as many tiles as form whole spans, and returns the remaining
+/// tiles and the destination of their sums.
+/// N registers hold the lanes that are computed together, from one or several tiles.
+/// R rows of weights are processed together.
+/// A scale applies to QUADS * 4 quants, and partial sums have headroom for HEADROOM * 4 products.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn super_blocks<
@@ -136,7 +136,7 @@ unsafe fn super_blocks<
     rest
 }
 
-/// The sums of quants times a word each.
+/// The sums of quants, each multiplied by a word.
 #[inline(always)]
 unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, quant_sums: *const i32) -> V::I {
     let mut total = V::zero();
@@ -147,8 +147,9 @@ unsafe fn of_sums<V: Vector, const QUADS: usize>(words: *const i32, quant_sums: 
 }
 
 /// The partial sums of LEN * 4 quants of R rows of weights, which are APART words apart.
-/// N registers of activations are each at their place in a tile's quads, from quad `start` on.
-// Indices, because what iterators do to arrays of registers isn't always unrolled.
+/// Each of the N registers of activations has its own position in a tile's quads; they start at
+/// quad `start`.
+// Uses indices, because iterators over arrays of registers aren't always unrolled.
 #[allow(clippy::needless_range_loop)]
 #[inline(always)]
 unsafe fn products<
@@ -179,7 +180,7 @@ unsafe fn products<
     partial
 }
 
-/// Of the tiles of `half`, only the first half of their rows is computed.
+/// For the tiles in `half`, computes only the first half of their rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn super_blocks_avx2<const QUADS: usize, const HEADROOM: usize, const SIGNED: bool>(
     panel: &SuperPanel,
@@ -212,14 +213,13 @@ pub(super) unsafe fn super_blocks_avx512<const QUADS: usize>(
     super_blocks::<Avx512, 8, 1, QUADS, QUADS, false>(panel, single, to);
 }
 
-/// Blocks whose activations stay in a core's first cache while all rows of weights go over them.
+/// Blocks whose activations stay in a core's L1 cache while all rows of weights are multiplied.
 const PASS: usize = 8;
 
 /// The quants of a lane's blocks and of their activations: `[chunks]` and `[tiles, chunks]`.
 trait Quants: Copy {
-    /// The sums of products, and of what they begin with.
-    /// They are of the rows of weights from `first` on of panel `at`, with registers of these
-    /// blocks' activations.
+    /// The sums of products, added to initial values, for the rows of weights from `first` on of
+    /// panel `at`, with registers of these blocks' activations.
     unsafe fn totals<V: Vector, const R: usize, const N: usize>(
         self,
         first: usize,
@@ -229,8 +229,8 @@ trait Quants: Copy {
     ) -> [[V::I; N]; R];
 }
 
-/// Quants as they are unpacked.
-/// Sums of HEADROOM * 4 products have room where [`Vector::add_quads`] adds them.
+/// Quants as unpacked.
+/// Sums of HEADROOM * 4 products don't overflow in [`Vector::add_quads`].
 #[derive(Clone, Copy)]
 struct Bytes<'a, const HEADROOM: usize>(&'a [BlockPanel], &'a [BlockTile]);
 
@@ -247,7 +247,7 @@ impl<const HEADROOM: usize> Quants for Bytes<'_, HEADROOM> {
         let quants = self.0[at].quants.as_ptr().add(first).cast::<i32>();
         let x = std::array::from_fn(|n| self.1[blocks[n]].quants.as_ptr().cast::<i32>().add(place::<V>(n).1));
         if V::STARTS_CORRECTED {
-            // Partial sums are whole there.
+            // Here partial sums are final.
             return products::<V, 8, R, N, 8, false>(quants, x, 0, [from; R]);
         }
         let mut totals = [from; R];
@@ -265,9 +265,9 @@ impl<const HEADROOM: usize> Quants for Bytes<'_, HEADROOM> {
     }
 }
 
-/// Quants that have a sign and need all of a byte.
-/// A sum of two of their products fills a word, so that each sum would be widened.
-/// Here quants are widened, once for all tiles and all rows.
+/// Signed quants that need a full byte.
+/// A sum of two of their products fills a word, so each sum would have to be widened.
+/// Instead the quants are widened, once for all tiles and all rows.
 #[derive(Clone, Copy)]
 struct Words<'a>(&'a [WordPanel], &'a [WordTile]);
 
@@ -301,20 +301,20 @@ impl Quants for Words<'_> {
     }
 }
 
-/// What a lane's panels of blocks need besides products, and where these go.
+/// The properties of a lane's panels of blocks, and the destination of their products.
 #[derive(Clone, Copy)]
 pub(super) struct BlockSums {
-    /// What was added to quants.
+    /// The zero point that was added to quants.
     pub zero_point: i16,
     /// Whether blocks have an offset.
     pub offset: bool,
-    /// `[tiles, ROWS, TILE_ROWS]`: sums are put there.
+    /// `[tiles, ROWS, TILE_ROWS]`: overwritten with the sums.
     pub sums: *mut f32,
 }
 
-/// Puts the products of a lane's blocks with those of tiles, `[tiles, chunks]`, where they belong,
-/// for as many tiles as make whole spans.
-/// Returns how many these are, and where the sums of the others go.
+/// Writes the products of a lane's blocks with those of tiles, `[tiles, chunks]`, to their
+/// destination, for as many tiles as form whole spans.
+/// Returns how many these are, and the destination of the remaining sums.
 #[allow(clippy::needless_range_loop)] // See `products`.
 #[inline(always)]
 unsafe fn blocks<V: Vector, const R: usize, const N: usize>(
@@ -324,7 +324,7 @@ unsafe fn blocks<V: Vector, const R: usize, const N: usize>(
     quants: impl Quants,
 ) -> (usize, BlockSums) {
     let BlockSums { zero_point, offset, sums } = to;
-    // A sum of a block's quants is within a word's range; the word above it counts nothing.
+    // A sum of a block's quants fits into a word; the word above it is ignored.
     let less = V::spread(i32::from(-zero_point as u16));
     let span = span::<V>(N);
     let done = tiles.len() / panels.len() / span * span;
@@ -378,7 +378,7 @@ unsafe fn blocks<V: Vector, const R: usize, const N: usize>(
     (done, BlockSums { sums: sums.add(done * SUMS), ..to })
 }
 
-/// [`blocks`] of quants as bytes; returns the tiles that are left.
+/// [`blocks`] for quants as bytes; returns the remaining tiles.
 #[inline(always)]
 unsafe fn byte_blocks<'a, V: Vector, const R: usize, const N: usize, const HEADROOM: usize>(
     panels: &[BlockPanel],
@@ -389,7 +389,7 @@ unsafe fn byte_blocks<'a, V: Vector, const R: usize, const N: usize, const HEADR
     (&tiles[done * panels.len()..], to)
 }
 
-/// Of the tiles of `half`, only the first half of their rows is computed.
+/// For the tiles in `half`, computes only the first half of their rows.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn blocks_avx2<const HEADROOM: usize>(
     panels: &[BlockPanel],
@@ -423,7 +423,7 @@ pub(super) unsafe fn blocks_avx512(panels: &[BlockPanel], tiles: &[BlockTile], t
 #[repr(C, align(64))]
 pub(super) struct WordPanel([[i16; BLOCK]; ROWS]);
 
-/// As [`blocks_avx2`], of quants as [`Words`]: those of the panels are put into `words`.
+/// As [`blocks_avx2`], with quants as [`Words`]: those of the panels are written to `words`.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn word_blocks_avx2(
     panels: &[BlockPanel],

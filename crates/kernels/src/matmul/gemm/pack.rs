@@ -1,7 +1,7 @@
-//! Packing: some rows of weights, unpacked into panels of what an instruction set multiplies.
+//! Packs rows of weights into panels in the form that an instruction set multiplies.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -15,23 +15,23 @@ use crate::prefetch::prefetch;
 use crate::quant::MAX_BYTES;
 use crate::quant::avx2::{Encoding, SimdBlock, SimdSuperBlock};
 
-/// The rows of weights in a panel.
+/// Rows of weights per panel.
 pub(super) const ROWS: usize = 32;
 
-/// The sums of a panel with a tile, in a lane: `[ROWS, TILE_ROWS]`.
+/// Number of sums of a panel with a tile, per lane: `[ROWS, TILE_ROWS]`.
 pub(super) const SUMS: usize = ROWS * TILE_ROWS;
 
-/// A super-block of each of [`ROWS`] rows.
+/// One super-block of each of [`ROWS`] rows.
 #[repr(C, align(64))]
 pub(super) struct SuperPanel {
-    /// Without a sign, unless the format is a signed one of AVX2.
-    /// AMX: the high part, see [`amx`].
+    /// Unsigned, unless AVX2 multiplies the format as signed.
+    /// For AMX the high part, see [`amx`].
     pub(super) quants: [[u8; 256]; ROWS],
-    /// AMX only: the low part.
+    /// Only for AMX: the low part.
     pub(super) low: [[u8; 256]; ROWS],
-    /// As [`Vector::scale_word`] makes them: of each sixteen quants, or of each 32.
+    /// From [`Vector::scale_word`]: one per sixteen quants, or per 32.
     pub(super) scales: [[i32; 16]; ROWS],
-    /// Zero points times their scale, in pairs of words.
+    /// Zero points multiplied by their scale, in pairs of words.
     pub(super) zero_points: [[i32; 8]; ROWS],
     /// Minima in pairs of words.
     pub(super) minima: [[i32; 8]; ROWS],
@@ -39,11 +39,11 @@ pub(super) struct SuperPanel {
     pub(super) minimum: [f32; ROWS],
 }
 
-/// A block of each of [`ROWS`] rows.
+/// One block of each of [`ROWS`] rows.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub(super) struct BlockPanel {
-    /// As those of [`SuperPanel`]; with a sign for AMX.
+    /// As in [`SuperPanel`]; signed for AMX.
     pub(super) quants: [[u8; 32]; ROWS],
     pub(super) scales: [f32; ROWS],
     pub(super) offsets: [f32; ROWS],
@@ -68,14 +68,14 @@ impl SuperPanel {
     }
 }
 
-/// How many bytes ahead of blocks that are unpacked others are prefetched: some rows.
+/// Prefetch distance in bytes while unpacking blocks: several rows.
 const AHEAD: usize = 4 << 10;
 
 /// Up to [`ROWS`] rows of weights.
 pub(super) struct WeightRows<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) row_bytes: usize,
-    /// Of each row.
+    /// Chunks per row.
     pub(super) chunks: usize,
     pub(super) kernel: Kernel,
 }
@@ -85,13 +85,13 @@ impl WeightRows<'_> {
         self.bytes.len() / self.row_bytes
     }
 
-    /// Whether quants are multiplied without a sign.
+    /// Whether quants are multiplied as unsigned.
     fn unsigned(&self) -> bool {
         matches!(self.kernel, Kernel::GemmAvxVnni | Kernel::GemmAvx512)
     }
 
     /// The bytes of a chunk of each row.
-    /// Those of the rows after these are prefetched: most often they are unpacked next.
+    /// Prefetches those of the following rows, which are usually unpacked next.
     #[inline(always)]
     fn chunk(&self, index: usize, bytes: usize) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(self.row_bytes).map(move |row| {
@@ -159,7 +159,7 @@ impl WeightRows<'_> {
     #[inline(always)]
     pub(super) unsafe fn pack_blocks<F: SimdBlock>(&self, panels: &mut [BlockPanel]) {
         let bytes_of = LANES * F::FORMAT.block_bytes();
-        // From what the codec gives to what this instruction set wants.
+        // Converts from the codec's form to that of this instruction set.
         let (flip, less) = match F::ENCODING {
             Encoding::Signed if self.unsigned() => (0x80, 0),
             Encoding::Unsigned(zero_point) if self.kernel == Kernel::GemmAmx => (0, zero_point as u8),
@@ -200,7 +200,7 @@ unsafe fn pack_scales<F: SimdSuperBlock>(
     F::scales(bytes)
 }
 
-/// Every `step`th word, two in one.
+/// Every `step`th word, in pairs.
 #[inline(always)]
 fn pairs(words: &[i16; 16], step: usize, out: &mut [i32; 8]) {
     for (i, out) in out[..8 / step].iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Row-interleaved: rows of weights are transposed, so that each has a lane of every register, and
-//! no sum goes across lanes.
+//! Row-interleaved: transposes rows of weights, so that each has a lane of every register, and no
+//! sum crosses lanes.
 //!
 //! ```text
 //! of row r the quants q[r][0..4], q[r][4..8], ...          four bytes a lane
@@ -10,10 +10,10 @@
 //!   row 3   q30 q31 q32 q33                 register 3   q03 q13 q23 q33 ...
 //! ```
 //!
-//! The four quants of activations that register i is multiplied with are the same for all lanes.
+//! The four quants of activations multiplied with register i are equal in all lanes.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 pub(super) mod avx2;
@@ -32,7 +32,7 @@ use crate::matmul::vector::Vector;
 use crate::prefetch::prefetch;
 use crate::quant::avx2::each;
 
-/// The most rows of activations that weights are transposed for at once: as many as have sums in
+/// The most rows of activations for which weights are transposed at once: as many as have sums in
 /// registers.
 const MAX_ROWS: usize = 8;
 
@@ -43,20 +43,21 @@ const MAX_ROWS: usize = 8;
 /// whole blocks.
 trait RowInterleaved<V: Vector> {
     const FORMAT: Format;
-    /// How activations are wanted.
+    /// The layout of activations.
     const LAYOUT: Layout;
 
-    /// Adds the products of a block of each row with T blocks of activations to the sums of a lane.
+    /// Adds the products of one block of each row with T blocks of activations to the sums of a
+    /// lane.
     unsafe fn add<const T: usize>(w: &mut RowStreams<V>, x: &[RowCursor; T], sums: &mut [V::F; T]);
 }
 
 /// The products of some groups of rows with T rows of activations from `first` on.
 ///
 /// # Safety
-/// The CPU has the instruction set of `V`, in whose features the caller is compiled, and no other
+/// The CPU has the instruction set of `V`, with whose features the caller is compiled, and no other
 /// task has these groups.
-/// In functions of their own, which compile in half the time, Q8_0 is half as fast for four rows
-/// and for six (rustc 1.95).
+/// In separate functions, which compile in half the time, Q8_0 is half as fast for four rows and
+/// for six (rustc 1.95).
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "an index into all lanes")]
 unsafe fn multiply_groups<V: Vector, F: RowInterleaved<V>, const T: usize>(
@@ -85,24 +86,24 @@ unsafe fn multiply_groups<V: Vector, F: RowInterleaved<V>, const T: usize>(
     }
 }
 
-/// The blocks of a group of rows that are transposed.
-/// A group has as many rows of each quarter of the matrix, so that from group to group four long
-/// streams are read.
-/// Of a single one the CPU doesn't foresee enough: it looks some lines ahead, and no further than
-/// to the end of a page.
+/// The current blocks of a group of rows, to be transposed.
+/// A group has equally many rows from each quarter of the matrix, so that groups read four long
+/// streams.
+/// The CPU can't prefetch enough of a single stream: it looks a few lines ahead, but not beyond the
+/// end of a page.
 struct RowStreams<V> {
-    /// Of the first of the rows of each quarter.
+    /// The first row of each quarter.
     quarters: [*const u8; 4],
-    /// The bytes from row to row.
+    /// The distance between rows in bytes.
     stride: usize,
-    /// How many bytes after them is what is prefetched: of the next group, whose rows follow these,
-    /// as much as is read of these.
+    /// The prefetch distance in bytes: to the next group, whose rows follow these;
+    /// as much is prefetched as is read.
     ahead: usize,
     vector: PhantomData<V>,
 }
 
 impl<V: Vector> RowStreams<V> {
-    /// The rows of each quarter.
+    /// Rows per quarter.
     const EACH: usize = V::WIDTH / 4;
 
     /// The first blocks of a group.
@@ -115,7 +116,7 @@ impl<V: Vector> RowStreams<V> {
         RowStreams { quarters, stride: p.row_bytes, ahead: bytes, vector: PhantomData }
     }
 
-    /// The first row of a quarter that a group has.
+    /// The first row of a group in a quarter.
     #[inline(always)]
     fn first(p: &SmallBatch, group: usize, quarter: usize) -> usize {
         quarter * (p.weight_rows / 4) + group * Self::EACH
@@ -127,7 +128,7 @@ impl<V: Vector> RowStreams<V> {
         self.quarters[row / Self::EACH].wrapping_add(row % Self::EACH * self.stride)
     }
 
-    /// On to the next blocks.
+    /// Advances to the next blocks.
     #[inline(always)]
     fn step(&mut self, bytes: usize) {
         for at in &mut self.quarters {
@@ -136,7 +137,7 @@ impl<V: Vector> RowStreams<V> {
         self.ahead -= bytes;
     }
 
-    /// Prefetches as many bytes of the next group as are read of each row of this one.
+    /// Prefetches as many bytes of the next group as are read from each row of this one.
     #[inline(always)]
     fn prefetch(&mut self, bytes: usize) {
         for quarter in self.quarters {
@@ -145,7 +146,7 @@ impl<V: Vector> RowStreams<V> {
         self.ahead += Self::EACH * bytes;
     }
 
-    /// Puts the results of a group's rows with row `i` of activations where they belong.
+    /// Writes the results of a group's rows for row `i` of activations to their destination.
     ///
     /// # Safety
     /// The CPU has the instruction set of `V`, and no other task has this group.

@@ -1,17 +1,16 @@
-//! Row quads: four rows of weights are worked through side by side, so that scales, sums and floats
-//! are those of four rows at once.
+//! Row quads: processes four rows of weights together, so that scales, sums and floats are computed
+//! for four rows at once.
 //!
-//! A quad is a row of each quarter of the matrix, so that from quad to quad four long streams are
-//! read:
+//! A quad has one row from each quarter of the matrix, so that quads read four long streams:
 //!
 //! ```text
 //! quad 0: rows 0, n/4, n/2, 3n/4    quad 1: rows 1, n/4 + 1, n/2 + 1, 3n/4 + 1    ...
 //! ```
 //!
-//! Here is the way through a matrix of super-blocks, which AVX2 and AVX-512 share.
+//! This module has the loop over a matrix of super-blocks, shared by AVX2 and AVX-512.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 pub(super) mod avx2;
@@ -29,33 +28,32 @@ use crate::lanes::LANES;
 use crate::prefetch::prefetch;
 use crate::quant::avx2::each;
 
-/// The rows of weights that are worked through side by side.
+/// Number of rows of weights processed together.
 const ROWS: usize = 4;
 
-/// How far ahead of what is read of each stream is prefetched.
-/// Less makes the CPU wait, more is not all there when it is wanted.
+/// Prefetch distance in each stream, in bytes.
+/// With less the CPU has to wait; with more, not all lines have arrived when needed.
 const AHEAD: usize = 1 << 10;
 
-/// The quads of a task: as many rows as it has, but others ([`SmallBatch::quad`]); no other task's,
-/// because tasks begin at whole quads.
+/// The quads of a task: as many rows as it has, but different ones ([`SmallBatch::quad`]); they
+/// belong to no other task, because tasks begin at whole quads.
 fn quads(rows: &Range<usize>) -> Range<usize> {
     debug_assert!(rows.start.is_multiple_of(ROWS));
     rows.start / ROWS..rows.end.div_ceil(ROWS)
 }
 
 impl SmallBatch<'_> {
-    /// The rows of weights of a quad, one of each quarter of them all; those beyond the end aren't
-    /// there.
-    /// Each of four long streams is foreseen by the CPU; of four rows that follow each other, the
-    /// next four would not be.
+    /// The rows of weights in a quad, one from each quarter; rows beyond the end don't exist.
+    /// The CPU prefetches each of four long streams; of four consecutive rows, it would not
+    /// prefetch the next four.
     #[inline(always)]
     fn quad(&self, quad: usize) -> [usize; ROWS] {
         let quarter = self.weight_rows.div_ceil(ROWS);
         each_of_four!(row => row * quarter + quad)
     }
 
-    /// Where the rows of a quad begin.
-    /// In place of what isn't there another row is read, whose results aren't used.
+    /// The addresses of a quad's rows.
+    /// A missing row is replaced by another one, whose results aren't used.
     #[inline(always)]
     fn quad_starts(&self, quad: usize) -> [*const u8; ROWS] {
         let rows = self.quad(quad);
@@ -65,7 +63,7 @@ impl SmallBatch<'_> {
         })
     }
 
-    /// Puts the results of a quad's rows with row `i` of activations where they belong.
+    /// Writes the results of a quad's rows for row `i` of activations to their destination.
     ///
     /// # Safety
     /// No other task has this quad.
@@ -79,24 +77,23 @@ impl SmallBatch<'_> {
     }
 }
 
-/// Quads of super-blocks that an instruction set multiplies.
+/// Multiplies quads of super-blocks with an instruction set.
 trait SuperBlockQuad {
-    /// The format.
     const FORMAT: Format;
-    /// How activations are wanted.
+    /// The layout of activations.
     /// If interleaved, two vectors of quants have the same scales: their products are added before
-    /// they are scaled.
+    /// scaling.
     const LAYOUT: Layout;
 
     /// Adds the products of blocks of four rows with T super-blocks of activations to the sums of a
     /// lane.
     ///
     /// # Safety
-    /// The instruction set is there; pointers are to whole blocks.
+    /// The CPU has the instruction set; pointers are to whole blocks.
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[RowCursor; T], lane: &mut [__m128; T]);
 }
 
-/// The products of these quads with T rows of activations from `first` on, super-block after
+/// The products of these quads with T rows of activations from `first` on, super-block by
 /// super-block.
 ///
 /// # Safety
@@ -124,14 +121,14 @@ unsafe fn super_blocks<Q: SuperBlockQuad, const T: usize>(p: &SmallBatch, quads:
     }
 }
 
-/// The sixteen bytes that blocks of Q4_K and Q5_K begin with, of four rows at once.
+/// The first sixteen bytes of blocks of Q4_K and Q5_K, for four rows at once.
 struct QuadHeads {
     /// The scales of the first four sub-blocks of each row, and those of the last four: bytes
     /// `row * 4 + sub-block`.
     scales: [__m128i; 2],
     /// The minima, in the same order.
     minima: [__m128i; 2],
-    /// What the scales of each row are multiplied by, and what the minima are.
+    /// The factors of each row's scales, and of its minima.
     factors: __m256,
 }
 
@@ -140,8 +137,8 @@ impl QuadHeads {
     /// The CPU has AVX2 and F16C; pointers are to whole blocks.
     #[inline(always)]
     unsafe fn new(blocks: [*const u8; ROWS]) -> Self {
-        // Transposed, four bytes of each row a register: the two factors, then scales, minima and
-        // the low bits of the last ones.
+        // Transposed, one register per four bytes of each row: the two factors, then scales, minima
+        // and the low bits of the last ones.
         //
         //   r0  f0 s0 m0 l0                      factors  f0 f1 f2 f3
         //   r1  f1 s1 m1 l1     becomes          scale    s0 s1 s2 s3
@@ -162,7 +159,7 @@ impl QuadHeads {
             _mm_and_si128(_mm_srli_epi32::<4>(low), four),
             _mm_and_si128(_mm_srli_epi32::<2>(minimum), two),
         );
-        // Each row's two halves: first all scales, then all minima.
+        // The two halves of each row: first all scales, then all minima.
         let order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
         QuadHeads {
             scales: [_mm_and_si128(scale, six), last_scales],
@@ -172,7 +169,7 @@ impl QuadHeads {
     }
 }
 
-/// Half-precision numbers from four places.
+/// Half-precision numbers from four addresses.
 ///
 /// # Safety
 /// The CPU has F16C.
@@ -182,10 +179,10 @@ unsafe fn halves(at: [*const u8; ROWS]) -> __m128 {
     _mm_cvtph_ps(_mm_setr_epi32(half(0) | half(1) << 16, half(2) | half(3) << 16, 0, 0))
 }
 
-/// The sums of all lanes, as `lanes::sum`, of four rows.
+/// The sums of all lanes for four rows, as in `lanes::sum`.
 ///
 /// # Safety
-/// None: every x86 has the instructions.
+/// None: every x86 CPU has the instructions.
 #[inline(always)]
 unsafe fn sum_lanes(lanes: [__m128; LANES]) -> [f32; ROWS] {
     let even = _mm_add_ps(_mm_add_ps(lanes[0], lanes[4]), _mm_add_ps(lanes[2], lanes[6]));

@@ -1,5 +1,5 @@
-//! What the kernels for x86 share: macros, where they are in a row of activations, values that the
-//! compiler must have in a register, and fields of bytes.
+//! Shared code of the x86 kernels: macros, positions in rows of activations, values that the
+//! compiler must keep in a register, and bit fields of bytes.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, x86_64::*};
@@ -16,9 +16,9 @@ macro_rules! each_of_four {
 }
 pub(super) use each_of_four;
 
-/// Calls what takes T rows of activations from `first` on, for parts of all rows.
-/// Parts are as even as there can be, and none has more than `most`.
-/// Not a function, as `each_of_four`.
+/// Calls a function for T rows of activations from `first` on, for parts of all rows.
+/// Parts are as even as possible, with at most `most` rows.
+/// Not a function, for the same reason as `each_of_four`.
 macro_rules! in_parts {
     ($rows:expr, $first:ident, $most:expr, $count:ident => $call:expr; $($less:literal)+) => {
         let parts = $rows.div_ceil($most);
@@ -39,7 +39,7 @@ macro_rules! in_parts {
 }
 pub(super) use in_parts;
 
-/// Where in a row of activations a kernel is: at the quants, sums and scales of a block.
+/// A kernel's position in a row of activations: the quants, sums and scales of a block.
 #[derive(Clone, Copy)]
 pub(super) struct RowCursor {
     pub quants: *const i8,
@@ -49,11 +49,11 @@ pub(super) struct RowCursor {
 }
 
 impl RowCursor {
-    /// The beginnings of `T` rows from the task's row `first` on, of which each has `blocks` blocks
-    /// of so many quants, sums and scales.
+    /// The beginnings of `T` rows from the task's row `first` on, each with `blocks` blocks of this
+    /// many quants, sums and scales.
     ///
     /// # Panics
-    /// If rows are shorter.
+    /// If rows are too short.
     #[inline(always)]
     pub fn rows<const T: usize>(
         p: &SmallBatch,
@@ -71,8 +71,8 @@ impl RowCursor {
         })
     }
 
-    /// Of each row the block number `index`, of so many quants, sums and scales.
-    /// A loop, because `map` would be a call for each block.
+    /// For each row the block number `index`, with this many quants, sums and scales.
+    /// A loop, because `map` would compile to a call for each block.
     #[inline(always)]
     pub fn at<const T: usize>(
         mut rows: [RowCursor; T],
@@ -89,23 +89,23 @@ impl RowCursor {
         rows
     }
 
-    /// The only scale.
+    /// The block's only scale.
     ///
     /// # Safety
-    /// It is there.
+    /// It exists.
     #[inline(always)]
     pub unsafe fn scale(&self) -> f32 {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         unsafe { *self.scales }
     }
 }
 
-/// The same vector, computed here and now, and what was read for it forgotten.
-/// Left to itself, the compiler puts off what needs the same number until it has no registers left.
+/// Forces the vector to be computed here, and hides how it was computed.
+/// Otherwise the compiler postpones uses of the same number until it runs out of registers.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn pin256(mut v: __m256i) -> __m256i {
-    // SAFETY: no instruction.
+    // SAFETY: contains no instruction.
     unsafe { asm!("/* {} */", inout(ymm_reg) v, options(nostack, preserves_flags)) };
     v
 }
@@ -114,29 +114,29 @@ pub(super) fn pin256(mut v: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn pin512(mut v: __m512i) -> __m512i {
-    // SAFETY: no instruction.
+    // SAFETY: contains no instruction.
     unsafe { asm!("/* {} */", inout(zmm_reg) v, options(nostack, preserves_flags)) };
     v
 }
 
-/// The same pointer, in a register of its own: left to itself, the compiler makes offsets of one
+/// Forces the pointer into its own register: otherwise the compiler computes offsets from a single
 /// pointer and the stride.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)] // Nothing is read there.
 pub(super) fn pin_pointer(mut at: *const u8) -> *const u8 {
-    // SAFETY: no instruction.
+    // SAFETY: contains no instruction.
     unsafe { asm!("/* {} */", inout(reg) at, options(nomem, nostack, preserves_flags)) };
     at
 }
 
-/// Every byte shifted down, of which `mask` remains.
+/// Every byte shifted right and masked with `mask`.
 #[inline(always)]
 pub(super) unsafe fn field<const SHIFT: u32>(v: __m512i, mask: u8) -> __m512i {
     // SAFETY: the caller has AVX-512.
     unsafe { _mm512_and_si512(_mm512_srli_epi16::<SHIFT>(v), _mm512_set1_epi8(mask as i8)) }
 }
 
-/// Of every byte what `mask` leaves.
+/// Every byte masked with `mask`.
 #[inline(always)]
 pub(super) unsafe fn masked(v: __m256i, mask: u8) -> __m256i {
     // SAFETY: the caller has AVX2.
@@ -145,6 +145,6 @@ pub(super) unsafe fn masked(v: __m256i, mask: u8) -> __m256i {
 
 #[inline(always)]
 pub(super) unsafe fn load256(at: *const u8) -> __m256i {
-    // SAFETY: the caller has AVX2, and 32 bytes there.
+    // SAFETY: the caller has AVX2, and 32 readable bytes.
     unsafe { _mm256_loadu_si256(at.cast()) }
 }

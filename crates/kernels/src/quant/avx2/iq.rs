@@ -1,9 +1,9 @@
-//! How the patterns of the IQ formats become vectors.
-//! The layouts are described at the scalar twins.
+//! Unpacks the patterns of the IQ formats into vectors.
+//! The scalar versions document the layouts.
 //!
-//! Patterns are looked up one by one: as many loads as a gather would make, and on most CPUs
-//! faster.
-//! Which they are, and what signs they have, is worked out for a block at once.
+//! Patterns are looked up one by one: this takes as many loads as a gather, and is faster on most
+//! CPUs.
+//! Their numbers and signs are computed for a whole block at once.
 
 use std::arch::x86_64::*;
 
@@ -13,10 +13,10 @@ use crate::quant::SuperBlock;
 use crate::quant::grids;
 use crate::quant::iq::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, nibble, short};
 
-/// A sub-block's four patterns of eight, of those that `at` names.
+/// A sub-block's four patterns of eight, with the numbers in `at`.
 ///
 /// # Safety
-/// They are there.
+/// The numbers are in range.
 #[inline(always)]
 unsafe fn eights<const N: usize, I: Copy + Into<usize>>(
     patterns: &[u64; N],
@@ -47,7 +47,7 @@ unsafe fn fours<const N: usize, I: Copy + Into<usize>>(
     )
 }
 
-/// Magnitudes with their signs, a bit each, plus a zero point.
+/// Magnitudes with signs, given as bits, plus a zero point.
 #[inline(always)]
 unsafe fn signed(magnitudes: __m256i, signs: u32, zero_point: i16) -> __m256i {
     let below = set_bits(signs);
@@ -63,11 +63,11 @@ const fn zero_point<F: SimdSuperBlock>() -> i16 {
     }
 }
 
-/// In bytes of seven bits, an eighth by which the number of those that are set is even; the eighth
-/// was not.
+/// Adds to bytes of seven bits the eighth that makes the number of set bits even; the eighth must
+/// be zero.
 #[inline(always)]
 unsafe fn even(sevens: __m256i) -> __m256i {
-    // The top bit where a nibble has an odd number of bits.
+    // The top bit for nibbles with an odd number of bits.
     let odd = _mm256_broadcastsi128_si256(_mm_setr_epi8(
         0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0,
     ));
@@ -76,7 +76,7 @@ unsafe fn even(sevens: __m256i) -> __m256i {
     _mm256_or_si256(sevens, _mm256_xor_si256(low, high))
 }
 
-/// Of eight words the lower 28 bits, as four times seven signs and the eighth.
+/// The lower 28 bits of eight words, as four times seven signs with the eighth added.
 #[inline(always)]
 unsafe fn signs_of_words(words: __m256i) -> [u32; 8] {
     let seven = |v: __m256i, at: i32| _mm256_and_si256(v, _mm256_set1_epi32(127 << at));
@@ -88,7 +88,7 @@ unsafe fn signs_of_words(words: __m256i) -> [u32; 8] {
     signs
 }
 
-/// SubBlock bytes widened, with what is in `upper` above them.
+/// Sixteen bytes widened to words, with `upper` as their upper bytes.
 #[inline(always)]
 unsafe fn with_upper(lower: *const u8, upper: __m256i) -> __m256i {
     _mm256_or_si256(_mm256_cvtepu8_epi16(_mm_loadu_si128(lower.cast())), upper)
@@ -128,7 +128,7 @@ impl SimdSuperBlock for IQ2_XS {
         let nine = _mm256_set1_epi16(511);
         _mm256_storeu_si256(at.as_mut_ptr().cast(), _mm256_and_si256(first, nine));
         _mm256_storeu_si256(at.as_mut_ptr().add(16).cast(), _mm256_and_si256(last, nine));
-        // Packed half by half: words of sub-blocks 0, 1, 4, 5, then 2, 3, 6, 7.
+        // Packed by halves: words of sub-blocks 0, 1, 4, 5, then 2, 3, 6, 7.
         let sevens = _mm256_packus_epi16(_mm256_srli_epi16::<9>(first), _mm256_srli_epi16::<9>(last));
         let mut signs = [0u32; 8];
         _mm256_storeu_si256(signs.as_mut_ptr().cast(), even(sevens));
@@ -149,7 +149,7 @@ impl SimdSuperBlock for IQ2_S {
         let upper = _mm256_broadcastq_epi64(_mm_loadl_epi64(block.add(66).cast()));
         let mut at = [0u16; 32];
         each!(half => {
-            // Each byte to four words, of each word two bits to 8 and 9.
+            // Each byte to four words, and two bits of each word to 8 and 9.
             let spread = _mm256_add_epi8(
                 _mm256_setr_epi8(
                     0, -128, 0, -128, 0, -128, 0, -128, 1, -128, 1, -128, 1, -128, 1, -128,
@@ -195,7 +195,7 @@ impl SimdSuperBlock for IQ3_S {
         let ninth = _mm256_broadcastq_epi64(_mm_loadl_epi64(block.add(66).cast()));
         let mut at = [0u16; 64];
         each!(quarter => {
-            // Each byte to eight words, of each word one bit to 8.
+            // Each byte to eight words, and one bit of each word to 8.
             let spread = _mm256_add_epi8(
                 _mm256_setr_epi64x(
                     0x8000_8000_8000_8000_u64 as i64,
@@ -252,7 +252,7 @@ impl SimdSuperBlock for IQ1_M {
             let pattern = |i: usize| {
                 let upper = nibble(&block[32..48], 4 * sub_block + i);
                 let pattern = grids::IQ1[usize::from(block[4 * sub_block + i]) | usize::from(upper & 7) << 8];
-                // No byte is more than 16.
+                // No byte exceeds 16.
                 (pattern + if upper & 8 == 0 { 0x0202_0202_0202_0202 } else { 0 }) as i64
             };
             _mm256_setr_epi64x(pattern(0), pattern(1), pattern(2), pattern(3))

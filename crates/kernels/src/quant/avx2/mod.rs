@@ -1,10 +1,10 @@
 //! The codecs with AVX2, FMA and F16C.
 //!
-//! Everything here is inlined into a function that has these features, and is called from nowhere
-//! else.
+//! Everything here is inlined into functions that have these features, and is not called from
+//! anywhere else.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 /// `[f(0), f(1), .. f(7)]`.
@@ -104,7 +104,7 @@ pub(crate) struct SuperBlocks<F>(PhantomData<F>);
 /// One super-block, unpacked.
 pub(crate) struct UnpackedSuperBlock {
     quants: [__m256i; SUPER_BLOCK / 32],
-    /// Sixteen bytes in each half.
+    /// Sixteen bytes, duplicated in each half.
     scales: __m256i,
     /// Sixteen words.
     minima: __m256i,
@@ -143,8 +143,8 @@ impl<F: SimdSuperBlock> Codec for SuperBlocks<F> {
         let mut total = _mm256_setzero_si256();
         for (sub_block, &w) in chunk.quants.iter().enumerate() {
             let x = _mm256_loadu_si256(quants[32 * sub_block..][..32].as_ptr().cast());
-            // Scales 2i and 2i + 1, each in the upper halves of eight words: shifted down, they
-            // keep their sign.
+            // Scales 2i and 2i + 1, each in the upper halves of eight words: shifting them down
+            // preserves the sign.
             let place = _mm256_loadu_si256(SCALE_PLACES[sub_block].as_ptr().cast());
             let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(chunk.scales, place), 8);
             total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::ENCODING), scales));
@@ -167,8 +167,8 @@ impl<F: SimdSuperBlock> Codec for SuperBlocks<F> {
     }
 }
 
-/// For sub-block i a shuffle that puts scale `2i` into the upper bytes of eight words, and `2i + 1`
-/// into those of eight more.
+/// For sub-block i, a shuffle that puts scale `2i` into the upper bytes of eight words, and
+/// `2i + 1` into those of eight more.
 static SCALE_PLACES: [[u8; 32]; 8] = {
     let mut places = [[0x80; 32]; 8];
     let mut i = 0;
@@ -204,19 +204,19 @@ impl<F: SimdFloat> Codec for Floats<F> {
     }
 }
 
-/// Sixteen sums of two products (vpmaddubsw: unsigned bytes times signed ones, saturated to words).
+/// Sixteen sums of two products (vpmaddubsw: unsigned times signed bytes, saturated to words).
 /// They can't saturate: activations are within -127..=127, so that a sum is at most
 /// 2 · 128 · 127 = 32512.
 #[inline(always)]
 pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, encoding: Encoding) -> __m256i {
     match encoding {
         Encoding::Unsigned(_) => _mm256_maddubs_epi16(w, x),
-        // |w| * (x with w's sign).
+        // |w| * (x with the sign of w).
         Encoding::Signed => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
     }
 }
 
-/// The sums of eight vectors.
+/// The horizontal sums of eight vectors.
 #[inline(always)]
 unsafe fn totals(v: [__m256i; 8]) -> __m256i {
     let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
@@ -224,7 +224,7 @@ unsafe fn totals(v: [__m256i; 8]) -> __m256i {
     _mm256_add_epi32(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31))
 }
 
-/// The sum of a vector.
+/// The horizontal sum of a vector.
 #[inline(always)]
 unsafe fn all(v: __m256i) -> i32 {
     let v = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));

@@ -1,4 +1,4 @@
-//! [`SubBlock`] in vectors.
+//! [`SubBlock`] with vectors.
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use crate::quant::codebook::E2M1;
 use crate::quant::sub_blocks::{NVFP4, Q1_0};
 use crate::quant::{Codec, SubBlock};
 
-/// [`SubBlock`] in vectors.
+/// [`SubBlock`] with vectors.
 /// Pointers are to whole chunks.
 pub(crate) trait SimdSubBlock: SubBlock {
     /// The quants of a chunk.
@@ -25,7 +25,7 @@ pub(crate) struct SubBlocks<F>(PhantomData<F>);
 /// Sixteen sub-blocks, unpacked.
 pub(crate) struct UnpackedSubBlocks {
     quants: [__m256i; SUPER_BLOCK / 32],
-    /// Of each half of a chunk the scales in the order of the lanes.
+    /// The scales of each half of a chunk, in lane order.
     scales: [__m256; 2],
 }
 
@@ -75,7 +75,8 @@ impl SimdSubBlock for NVFP4 {
     unsafe fn vectors(chunk: *const u8) -> [__m256i; 8] {
         each!(block => {
             let sixteen = _mm_loadu_si128(chunk.add(block / 2 * 36 + 4 + block % 2 * 16).cast());
-            // Eight bytes twice, of which first the lower nibbles count and then the upper ones.
+            // Eight bytes, duplicated: the lower nibbles of the first copy, the upper ones of the
+            // second.
             let twice = _mm256_permute4x64_epi64::<0b01_01_00_00>(_mm256_castsi128_si256(sixteen));
             let shifted = _mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 4, 0, 4));
             look_up(&E2M1, _mm256_and_si256(shifted, _mm256_set1_epi8(15)))
@@ -88,7 +89,7 @@ impl SimdSubBlock for Q1_0 {
     unsafe fn vectors(chunk: *const u8) -> [__m256i; 8] {
         each!(block => {
             let bits = chunk.add(block / 4 * 18 + 2 + block % 4 * 4).cast::<u32>().read_unaligned();
-            // 0 or -1 becomes -1 or 1.
+            // Converts 0 or -1 to -1 or 1.
             let one = _mm256_set1_epi8(1);
             _mm256_or_si256(_mm256_andnot_si256(set_bits(bits), _mm256_set1_epi8(-1)), one)
         })

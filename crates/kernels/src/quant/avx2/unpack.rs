@@ -1,5 +1,5 @@
-//! How each format's quants and scales become vectors.
-//! The layouts are described at the scalar twins.
+//! Unpacks each format's quants and scales into vectors.
+//! The scalar versions document the layouts.
 
 use std::arch::x86_64::*;
 
@@ -10,29 +10,29 @@ use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::ternary::{TQ1_0, TQ2_0};
 use crate::quant::{Block, Float, SuperBlock};
 
-/// How bytes stand for quants.
-/// The instruction that multiplies bytes (vpmaddubsw, vpdpbusd) wants one factor without a sign, so
-/// the zero point is taken off the whole sum.
+/// How bytes represent quants.
+/// The instructions that multiply bytes (vpmaddubsw, vpdpbusd) need one unsigned factor, so the
+/// zero point is subtracted from the whole sum.
 #[derive(Clone, Copy)]
 pub(crate) enum Encoding {
     /// The quants with this zero point added, so that none is negative.
-    /// With at most 129 times 127 no sum of two products saturates.
+    /// With at most 129 times 127, no sum of two products saturates.
     Unsigned(i16),
-    /// The quants as they are.
+    /// The unchanged quants.
     Signed,
 }
 
-/// [`Block`] in vectors.
+/// [`Block`] with vectors.
 /// Pointers are to whole blocks.
 pub(crate) trait SimdBlock: Block {
-    /// How quants are in what [`SimdBlock::vector`] gives.
+    /// The encoding of the result of [`SimdBlock::vector`].
     const ENCODING: Encoding = Encoding::Unsigned(0);
-    /// The greatest magnitude of what [`SimdBlock::vector`] gives.
+    /// The greatest magnitude in the result of [`SimdBlock::vector`].
     const MAX_QUANT: u8;
-    /// Whether a block ends in sixteen bytes of nibbles, and no quant is made of anything else.
+    /// Whether a block ends in sixteen bytes of nibbles that contain all of its quants.
     const NIBBLES: bool = true;
 
-    /// The quants that nibbles stand for, one in each byte, with the zero point.
+    /// The quants that nibbles encode, one per byte, with the zero point.
     #[inline(always)]
     unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
         nibbles
@@ -65,27 +65,27 @@ pub(crate) trait SimdBlock: Block {
         halves(blocks)
     }
 
-    /// The offsets of eight blocks, if they have some.
+    /// The offsets of eight blocks, if the format has any.
     #[inline(always)]
     unsafe fn offsets(blocks: [*const u8; 8]) -> __m256 {
         halves(each!(i => blocks[i].add(2)))
     }
 }
 
-/// [`SuperBlock`] in vectors.
+/// [`SuperBlock`] with vectors.
 /// Pointers are to whole blocks.
 pub(crate) trait SimdSuperBlock: SuperBlock {
-    /// How quants are in what [`SimdSuperBlock::vectors`] gives.
+    /// The encoding of the result of [`SimdSuperBlock::vectors`].
     const ENCODING: Encoding = Encoding::Unsigned(0);
-    /// The greatest magnitude of what [`SimdSuperBlock::vectors`] gives.
+    /// The greatest magnitude in the result of [`SimdSuperBlock::vectors`].
     const MAX_QUANT: u8;
-    /// Whether sixteen quants share a scale, not 32.
+    /// Whether scales are shared by sixteen quants rather than 32.
     const SUB_BLOCKS_OF_16: bool;
 
     /// The quants of a block, with the zero point.
     unsafe fn vectors(block: *const u8) -> [__m256i; 8];
 
-    /// The scale of scales, and the scale of minima.
+    /// The super-block scale of scales, and that of minima.
     #[inline(always)]
     unsafe fn factors(block: *const u8) -> (f32, f32) {
         let minimum = if Self::MINIMA { half(block.add(Self::SCALE_AT + 2)) } else { 0.0 };
@@ -93,7 +93,7 @@ pub(crate) trait SimdSuperBlock: SuperBlock {
     }
 }
 
-/// [`Float`] in vectors.
+/// [`Float`] with vectors.
 pub(crate) trait SimdFloat: Float {
     /// Eight numbers.
     unsafe fn widen_eight(bytes: *const u8) -> __m256;
@@ -105,16 +105,16 @@ pub(super) unsafe fn half(at: *const u8) -> f32 {
     _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(at.cast::<u16>().read_unaligned()))))
 }
 
-/// Eight blocks that follow each other, of so many bytes.
+/// Eight consecutive blocks of this many bytes.
 #[inline(always)]
 pub(crate) fn in_a_row(first: *const u8, bytes: usize) -> [*const u8; 8] {
     each!(i => first.wrapping_add(i * bytes))
 }
 
-/// Eight half-precision numbers; there are sixteen bytes at each.
+/// Eight half-precision numbers; sixteen bytes are readable at each address.
 #[inline(always)]
 unsafe fn halves(at: [*const u8; 8]) -> __m256 {
-    // Cheaper than to insert one after the other.
+    // Cheaper than inserting one after the other.
     let load = |i: usize| _mm_loadu_si128(at[i].cast());
     let two = |i: usize| _mm_unpacklo_epi16(load(i), load(i + 1));
     let (low, high) = (_mm_unpacklo_epi32(two(0), two(2)), _mm_unpacklo_epi32(two(4), two(6)));
@@ -126,19 +126,19 @@ pub(super) unsafe fn load(at: *const u8) -> __m256i {
     _mm256_loadu_si256(at.cast())
 }
 
-/// The same byte everywhere.
+/// Repeats one byte.
 #[inline(always)]
 pub(super) unsafe fn bytes(byte: u8) -> __m256i {
     _mm256_set1_epi8(byte as i8)
 }
 
-/// Every byte shifted down, of which `mask` remains.
+/// Every byte shifted right and masked with `mask`.
 #[inline(always)]
 unsafe fn field(v: __m256i, shift: usize, mask: u8) -> __m256i {
     _mm256_and_si256(_mm256_srl_epi16(v, _mm_cvtsi32_si128(shift as i32)), bytes(mask))
 }
 
-/// `value` in every byte that has the bit set.
+/// `value` in every byte in which the bit is set.
 #[inline(always)]
 unsafe fn flag(v: __m256i, bit: usize, value: u8) -> __m256i {
     let bit = bytes(1 << bit);
@@ -149,16 +149,16 @@ unsafe fn flag(v: __m256i, bit: usize, value: u8) -> __m256i {
 #[inline(always)]
 unsafe fn nibbles(at: *const u8) -> __m256i {
     let v = _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()));
-    // What comes in from neighbouring bytes is masked.
+    // Bits shifted in from neighboring bytes are masked.
     let shifted = _mm256_srlv_epi32(v, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
     _mm256_and_si256(shifted, bytes(15))
 }
 
-/// All bits of byte i, where bit i is set.
+/// Sets all bits of byte i if bit i is set.
 #[inline(always)]
 pub(super) unsafe fn set_bits(bits: u32) -> __m256i {
     let bits = _mm256_set1_epi32(bits as i32);
-    // Byte i / 8 to place i, of which bit i % 8 counts.
+    // Byte i / 8 to position i, where bit i % 8 is tested.
     let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
     let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
     _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, spread), bit), bit)
@@ -171,7 +171,7 @@ unsafe fn five_bits(at: *const u8) -> __m256i {
     _mm256_or_si256(nibbles(at.add(4)), _mm256_and_si256(fifth, bytes(16)))
 }
 
-/// The numbers of a table at these places.
+/// Looks up these indices in a table.
 #[inline(always)]
 pub(super) unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), places)
@@ -239,15 +239,14 @@ impl SimdBlock for MXFP4 {
 
     #[inline(always)]
     unsafe fn scales(blocks: [*const u8; 8]) -> __m256 {
-        // The first byte of block i, as the lowest of number i among those that lie 4 i bytes
-        // before it.
+        // The first byte of block i becomes byte 0 of number i, loaded from 4 i bytes earlier.
         let load = |i: usize| load(blocks[i].wrapping_sub(4 * i));
         let v = _mm256_blend_epi32::<0b10>(load(0), load(1));
         let v = _mm256_blend_epi32::<0b1000>(_mm256_blend_epi32::<0b100>(v, load(2)), load(3));
         let v = _mm256_blend_epi32::<0b10_0000>(_mm256_blend_epi32::<0b1_0000>(v, load(4)), load(5));
         let v = _mm256_blend_epi32::<0b1000_0000>(_mm256_blend_epi32::<0b100_0000>(v, load(6)), load(7));
         let exponents = _mm256_and_si256(v, _mm256_set1_epi32(255));
-        // As `e8m0_half`; the greater one is right.
+        // As `e8m0_half`; the greater one is correct.
         let one = _mm256_set1_epi32(1);
         let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, one));
         let subnormal = _mm256_slli_epi32::<21>(_mm256_add_epi32(exponents, one));
@@ -330,11 +329,11 @@ impl SimdSuperBlock for Q6_K {
     }
 }
 
-/// The digits, to the base of three, of 32 bytes; `powers` are words.
+/// The ternary digits of 32 bytes; `powers` are words.
 #[inline(always)]
 unsafe fn digits(v: __m256i, powers: __m256i) -> __m256i {
     let (byte, three) = (_mm256_set1_epi16(255), _mm256_set1_epi16(3));
-    // Of what was multiplied by a power, the lower byte times three, and of that the upper byte.
+    // After multiplying by a power, multiply the lower byte by three, and take the upper byte.
     let tripled = |v: __m256i| {
         let rest = _mm256_and_si256(_mm256_mullo_epi16(v, powers), byte);
         _mm256_mullo_epi16(rest, three)

@@ -1,21 +1,20 @@
-//! Sums of products of bytes, with FEAT_DotProd and without it.
+//! Sums of byte products, with and without FEAT_DotProd.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-/// How sixteen products of bytes are added to four sums of 32 bits: products 0 to 3 to the first,
-/// and so on.
+/// Adds sixteen byte products to four 32-bit sums: products 0 to 3 to the first, and so on.
 /// ```text
 /// a     | a0 a1 a2 a3 | a4 a5 a6 a7 | a8 .. a11 | a12 .. a15 |
 /// b     | b0 b1 b2 b3 | b4 b5 b6 b7 | b8 .. b11 | b12 .. b15 |
 /// quads | a0 b0 + a1 b1 + a2 b2 + a3 b3 | a4 b4 + .. | .. | .. |
 /// ```
-/// All sums are exact: no product of an activation (within -127..=127) fills a word.
+/// All sums are exact: no product with an activation (within -127..=127) overflows a word.
 ///
 /// # Safety
-/// Of all functions: the CPU has the instructions.
+/// For all functions: the CPU has the instructions.
 pub(crate) trait Dot {
-    /// Sums that aren't yet those of quads.
+    /// Sums before they are combined to quads.
     type Sums: Copy;
 
     unsafe fn zero() -> Self::Sums;
@@ -30,8 +29,8 @@ pub(crate) trait Dot {
     unsafe fn quads(sums: Self::Sums) -> int32x4_t;
 }
 
-/// `sdot`, of FEAT_DotProd.
-/// Written as assembly, because its intrinsics are not stable.
+/// `sdot` from FEAT_DotProd.
+/// Written as assembly, because its intrinsics aren't stable.
 pub(crate) struct Sdot;
 
 #[inline]
@@ -74,11 +73,11 @@ impl Dot for Sdot {
     }
 }
 
-/// `smull` and `sadalp`, of every NEON: words of products, added in pairs.
+/// `smull` and `sadalp`, in every NEON: products as words, added in pairs.
 pub(crate) struct Smull;
 
 impl Dot for Smull {
-    /// The sums of pairs, of the lower half and of the upper one.
+    /// The sums of pairs, for the lower half and for the upper one.
     type Sums = [int32x4_t; 2];
 
     #[inline(always)]

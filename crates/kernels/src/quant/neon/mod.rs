@@ -1,12 +1,11 @@
-//! The codecs with NEON, with and without dot products of bytes.
+//! The codecs with NEON, with and without byte dot products.
 //!
-//! Quants have their sign: NEON multiplies bytes of either sign exactly, so no zero point is taken
-//! off.
-//! Everything here is inlined into a function that has the features of [`Dot`], and is called from
-//! nowhere else.
+//! Quants are signed: NEON multiplies signed bytes exactly, so there is no zero point to subtract.
+//! Everything here is inlined into functions that have the features of [`Dot`], and is not called
+//! from anywhere else.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod dot;
@@ -158,7 +157,7 @@ impl<F: SimdSuperBlock, D: Dot> Codec for SuperBlocks<F, D> {
     }
 }
 
-/// SubBlocks of a format.
+/// Sub-blocks of a format.
 pub(crate) struct SubBlocks<F, D = Smull>(PhantomData<(F, D)>);
 
 /// Sixteen sub-blocks, unpacked.
@@ -193,7 +192,7 @@ impl<F: SubBlock, D: Dot> Codec for SubBlocks<F, D> {
         };
         for half in 0..2 {
             let x_scales = vld1q_f32(scales.as_ptr().add(4 * half));
-            // The even ones go to the first four lanes, the odd ones to the others.
+            // The even ones go to the first four lanes, the odd ones to the last four.
             let w_scales = vld2q_f32(chunk.scales.as_ptr().add(8 * half));
             for (odd, w_scales) in [w_scales.0, w_scales.1].into_iter().enumerate() {
                 let of = |i: usize| product(8 * half + 2 * i + odd);
@@ -212,7 +211,7 @@ pub(crate) struct Floats<F>(PhantomData<F>);
 impl<F: SimdFloat> Codec for Floats<F> {
     const LEN: usize = FLOAT_CHUNK;
     const BYTES: usize = FLOAT_CHUNK * F::BYTES;
-    /// Eight numbers each.
+    /// Groups of eight numbers.
     type Chunk = [[float32x4_t; 2]; FLOAT_CHUNK / LANES];
 
     #[inline(always)]
@@ -241,7 +240,7 @@ impl<F: SimdFloat> Codec for Floats<F> {
     }
 }
 
-/// The sum of each of four vectors.
+/// The horizontal sum of each of four vectors.
 #[inline(always)]
 unsafe fn totals([a, b, c, d]: [int32x4_t; 4]) -> int32x4_t {
     vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))

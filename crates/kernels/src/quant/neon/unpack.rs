@@ -1,5 +1,5 @@
-//! How each format's quants and scales become vectors.
-//! The layouts are told beside the scalar twins, which unpack the formats that aren't here.
+//! Unpacks each format's quants and scales into vectors.
+//! The scalar versions document the layouts, and unpack the formats that are missing here.
 
 use std::arch::aarch64::*;
 
@@ -13,7 +13,7 @@ use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::ternary::{TQ1_0, TQ2_0};
 use crate::quant::{Block, Float, SuperBlock};
 
-/// [`Block`] in vectors.
+/// [`Block`] with vectors.
 /// Pointers are to whole blocks.
 pub(crate) trait SimdBlock: Block {
     /// The quants of a block.
@@ -29,17 +29,17 @@ pub(crate) trait SimdBlock: Block {
         halves(first, Self::FORMAT.block_bytes())
     }
 
-    /// The offsets of eight blocks, if they have some.
+    /// The offsets of eight blocks, if the format has any.
     #[inline(always)]
     unsafe fn offsets(first: *const u8) -> [f32; LANES] {
         halves(first.add(2), Self::FORMAT.block_bytes())
     }
 }
 
-/// [`SuperBlock`] in vectors.
+/// [`SuperBlock`] with vectors.
 /// Pointers are to whole blocks.
 pub(crate) trait SimdSuperBlock: SuperBlock {
-    /// Whether sixteen quants share a scale, not 32.
+    /// Whether scales are shared by sixteen quants rather than 32.
     const SUB_BLOCKS_OF_16: bool = true;
 
     /// The quants of a block.
@@ -49,7 +49,7 @@ pub(crate) trait SimdSuperBlock: SuperBlock {
         sixteens(|i| vld1q_s8(quants.as_ptr().add(16 * i)))
     }
 
-    /// The scale of scales, and the scale of minima.
+    /// The super-block scale of scales, and that of minima.
     #[inline(always)]
     unsafe fn factors(block: &[u8]) -> (f32, f32) {
         let minimum = if Self::MINIMA { half(block, Self::SCALE_AT + 2) } else { 0.0 };
@@ -64,13 +64,13 @@ pub(crate) trait SimdSuperBlock: SuperBlock {
     }
 }
 
-/// [`Float`] in vectors.
+/// [`Float`] with vectors.
 pub(crate) trait SimdFloat: Float {
     /// Eight numbers.
     unsafe fn widen_eight(bytes: *const u8) -> [float32x4_t; 2];
 }
 
-/// The half-precision numbers of eight blocks of so many bytes.
+/// The half-precision numbers at the beginning of eight blocks of this many bytes.
 #[inline(always)]
 unsafe fn halves(first: *const u8, bytes: usize) -> [f32; LANES] {
     let mut halves = [0u16; LANES];
@@ -108,7 +108,7 @@ unsafe fn nibbles(at: *const u8) -> [int8x16_t; 2] {
     [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(vshrq_n_u8::<4>(bytes))]
 }
 
-/// The numbers of a table that nibbles are places of.
+/// Looks up nibbles in a table.
 #[inline(always)]
 unsafe fn look_up(table: &[i8; 16], at: *const u8) -> [int8x16_t; 2] {
     let table = vld1q_s8(table.as_ptr());
@@ -116,7 +116,7 @@ unsafe fn look_up(table: &[i8; 16], at: *const u8) -> [int8x16_t; 2] {
     [vqtbl1q_s8(table, vreinterpretq_u8_s8(low)), vqtbl1q_s8(table, vreinterpretq_u8_s8(high))]
 }
 
-/// Each byte shifted up, or down by a negative number, of which `mask` remains.
+/// Each byte shifted left (right if negative) and masked with `mask`.
 #[inline(always)]
 unsafe fn field(bytes: uint8x16_t, shift: i8, mask: u8) -> uint8x16_t {
     vandq_u8(vshlq_u8(bytes, vdupq_n_s8(shift)), vdupq_n_u8(mask))
@@ -172,7 +172,7 @@ impl SimdBlock for MXFP4 {
     }
 }
 
-/// The integer scales and minima of Q4_K and Q5_K: eight of each, for two sixteens.
+/// The integer scales and minima of Q4_K and Q5_K: eight of each, for two sixteens each.
 #[inline(always)]
 unsafe fn twice(block: &[u8]) -> ([i32; 16], [i16; 16]) {
     let (mut scales, mut minima) = ([0; 16], [0; 16]);
@@ -193,7 +193,7 @@ impl SimdSuperBlock for Q4_K {
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [int8x16_t; SUPER_BLOCK / 16] {
-        // Of each 32 bytes, the lower nibbles of both halves, then the upper ones.
+        // In each 32 bytes, the lower nibbles of both halves, then the upper ones.
         sixteens(|i| nibbles(block.add(16 + i / 4 * 32 + i % 2 * 16))[i / 2 % 2])
     }
 
@@ -242,7 +242,7 @@ impl SimdSuperBlock for IQ4_XS {
     }
 }
 
-/// Formats whose scalar twin unpacks them.
+/// Formats that are unpacked by their scalar version.
 macro_rules! by_the_twin {
     ($($format:ident)+) => {
         $(impl SimdSuperBlock for $format {

@@ -1,13 +1,13 @@
 //! The table of formats.
 //! Source: the chat templates that the models of each family ship with.
 //!
-//! Texts are those that the templates print in the history, whitespace included, so that a
+//! The texts are those that the templates print in the history, whitespace included, so that a
 //! generated call equals its rendering in the next prompt.
 
 use super::{Calls, Encoding, Format, Keys, Layout, Piece, Tagged, Thinking};
 use Piece::{Arguments, Id, Language, Name, Number, NumberedId, Object, Text};
 
-/// All formats; of two whose texts a template contains, the earlier wins.
+/// All formats; if a template contains the texts of two, the earlier format wins.
 pub(super) const ALL: &[&Format] = &[
     &HARMONY,
     &KIMI_K3,
@@ -36,7 +36,7 @@ pub(super) const ALL: &[&Format] = &[
     &BARE,
 ];
 
-/// What most formats have in common.
+/// Defaults that most formats share.
 const PLAIN: Format = Format {
     name: "",
     templates: &[],
@@ -63,7 +63,7 @@ static HERMES: Format = Format {
     ..PLAIN
 };
 
-/// Models that were trained on no format: the one of Hermes, which the prompt describes.
+/// For models that were trained on no format: Hermes' format, described in the prompt.
 pub(super) static GENERIC: Format = Format {
     name: "generic",
     calls: Calls { open: "", separator: "\n", close: "" },
@@ -71,8 +71,7 @@ pub(super) static GENERIC: Format = Format {
     ..PLAIN
 };
 
-/// Models that were trained on code: a fenced block is the call of the tool that its first line
-/// names.
+/// For models that were trained on code: a fenced block calls the tool that its first line names.
 static CODE: Format = Format {
     name: "code",
     call: &[Language, Arguments(Encoding::Fence)],
@@ -81,8 +80,8 @@ static CODE: Format = Format {
     ..PLAIN
 };
 
-/// A turn that is either text or the JSON of a call: what a JSON schema alone can hold an endpoint
-/// to.
+/// A turn that is either text or the JSON of a call, which is all that an endpoint can be held to
+/// by a JSON schema.
 pub(super) static BARE: Format =
     Format { name: "json", layout: Layout::TextOrObject, call: &[Object(NAME_AND_ARGUMENTS)], ..PLAIN };
 
@@ -125,7 +124,7 @@ static GLM: Format = Format {
     ..PLAIN
 };
 
-/// GLM 4.5, GLM 4.6, Ling 3: as GLM 4.7, on lines of their own.
+/// GLM 4.5, GLM 4.6, Ling 3: like GLM 4.7, with each part on its own line.
 static GLM_LINES: Format = Format {
     name: "glm-lines",
     templates: &[&["<tool_call>", "<arg_key>"]],
@@ -147,7 +146,7 @@ static GLM_LINES: Format = Format {
 };
 
 /// gpt-oss.
-/// The parser takes what else the format allows: the recipient after the channel, other channels,
+/// The parser also accepts the rest of the format: the recipient after the channel, other channels,
 /// `<|constrain|>`.
 static HARMONY: Format = Format {
     name: "harmony",
@@ -262,7 +261,7 @@ static DSML: Format = Format {
     ..PLAIN
 };
 
-/// DeepSeek V4: as V3.2, with another name for the section.
+/// DeepSeek V4: like V3.2, with another name for the section.
 static DSML_4: Format = Format {
     name: "dsml-4",
     templates: &[&["｜DSML｜"]],

@@ -1,10 +1,10 @@
-//! Code as action: a fenced block is a call of the tool that its first line names, by the language
-//! of its code or by its own name.
+//! Code as action: a fenced block calls the tool that its first line names, either by the language
+//! of the code or by the tool's name.
 //!
-//! A tool that takes code or a file's text gets it as the lines of the block, as they are; its
-//! other arguments are JSON on the first line.
+//! A tool that takes code or a file's text gets it as the lines of the block, verbatim; its other
+//! arguments are JSON on the first line.
 //! All other calls are blocks of JSON: those of tools that take no such text, and, marked `json`,
-//! those whose text has a fence in it.
+//! those whose text contains a fence.
 //! A block of any other language is text.
 
 use serde_json::{Map, Value};
@@ -13,19 +13,19 @@ use super::literal;
 use crate::chat::json::dumps;
 use crate::request::Tool;
 
-/// What every block begins and ends with.
+/// Begins and ends every block.
 pub(crate) const FENCE: &str = "```";
-/// What ends a block.
+/// Ends a block.
 pub(crate) const CLOSE: &str = "\n```";
-/// What marks a block of JSON where lines would be code.
+/// Marks a block of JSON where lines would be code.
 pub(crate) const JSON: &str = "json";
 
 /// A language of blocks.
 #[derive(Debug)]
 pub(crate) struct Language {
-    /// What a block of it is marked with, where we write it.
+    /// The mark that we write for this language.
     name: &'static str,
-    /// How models mark such a block.
+    /// The marks that models use for this language.
     marks: &'static [&'static str],
     /// The names of tools that run it.
     tools: &'static [&'static str],
@@ -34,11 +34,11 @@ pub(crate) struct Language {
 const LANGUAGES: [Language; 3] = [
     Language { name: "bash", marks: &["bash", "sh", "shell"], tools: &["shell", "bash", "sh"] },
     Language { name: "python", marks: &["python", "py", "python3"], tools: &["python", "py"] },
-    // Where a turn has to be a block, so is the answer.
+    // Where a turn must be a block, the answer is one too.
     Language { name: "answer", marks: &["answer"], tools: &["finish"] },
 ];
 
-/// The arguments that are lines of a block, by their names.
+/// Names of the arguments that are written as the lines of a block.
 const LINES: [&str; 3] = ["code", "command", "content"];
 
 /// The language of a tool's code, if it has one.
@@ -46,22 +46,22 @@ fn language(tool: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.tools.contains(&tool))
 }
 
-/// Whether a tool is the one that answers.
+/// Whether `tool` gives the answer.
 pub(crate) fn answers(tool: &str) -> bool {
     language(tool).is_some_and(|language| language.name == "answer")
 }
 
-/// Whether a tool runs code in a language of its own.
+/// Whether `tool` runs code in a language of its own.
 pub(crate) fn runs_code(tool: &str) -> bool {
     language(tool).is_some_and(|language| language.name != "answer")
 }
 
-/// What marks the block of a call of `tool`, as we write it.
+/// The mark that we write on the block of a call of `tool`.
 pub(crate) fn mark(tool: &str) -> &str {
     language(tool).map_or(tool, |language| language.name)
 }
 
-/// How models may begin the block of a call of any of `tools`.
+/// The texts with which models may begin a block that calls any of `tools`.
 pub(crate) fn openers<'a>(tools: impl Iterator<Item = &'a Tool>) -> impl Iterator<Item = String> {
     let marks = |tool: &Tool| match language(&tool.name) {
         Some(language) => language.marks.iter().map(|mark| format!("{FENCE}{mark}")).collect(),
@@ -81,7 +81,7 @@ pub(super) fn tool<'a, 'l>(line: &'l str, tools: &'a [Tool]) -> Option<(&'a Tool
     Some((tools.iter().find(is)?, rest.trim()))
 }
 
-/// The argument of `tool` that is the lines of a block: a text that it can't do without.
+/// The argument of `tool` that is written as the lines of a block: a required string.
 pub(crate) fn lines(tool: &Tool) -> Option<(&str, &Value)> {
     let required: Vec<&str> =
         tool.parameters.get("required")?.as_array()?.iter().filter_map(Value::as_str).collect();
@@ -96,7 +96,7 @@ pub(crate) fn lines(tool: &Tool) -> Option<(&str, &Value)> {
     texts.into_iter().find(is_lines)
 }
 
-/// The parameters of `tool` without the argument that is the lines of a block.
+/// The parameters of `tool` without the argument that is written as the lines of a block.
 pub(crate) fn others(tool: &Tool, lines: &str) -> Value {
     let mut parameters = tool.parameters.clone();
     if let Some(Value::Object(properties)) = parameters.get_mut("properties") {
@@ -108,7 +108,7 @@ pub(crate) fn others(tool: &Tool, lines: &str) -> Value {
     parameters
 }
 
-/// The parameters of `tool` where the argument that else is lines has a fence in it.
+/// The parameters of `tool` where the argument that is usually the block's lines contains a fence.
 pub(crate) fn fenced(tool: &Tool, lines: &str) -> Value {
     let mut parameters = tool.parameters.clone();
     let schema = parameters.get_mut("properties").and_then(|properties| properties.get_mut(lines));
@@ -120,7 +120,7 @@ pub(crate) fn fenced(tool: &Tool, lines: &str) -> Value {
     parameters
 }
 
-/// The arguments of a call of `tool`, from the first line of its block behind the mark, and the
+/// The arguments of a call of `tool`, from the first line of its block after the mark, and the
 /// block's body.
 pub(super) fn arguments(tool: &Tool, first_line: &str, body: &str) -> Option<Map<String, Value>> {
     let json = || match literal::value(body.trim()) {
@@ -129,7 +129,7 @@ pub(super) fn arguments(tool: &Tool, first_line: &str, body: &str) -> Option<Map
     };
     match lines(tool) {
         Some((name, _)) if first_line != JSON => {
-            // What models write there otherwise is a title, or nothing that matters.
+            // Anything else that models write there is a title, or doesn't matter.
             let mut arguments = match literal::value(first_line) {
                 Some(Value::Object(arguments)) => arguments,
                 _ => Map::new(),
@@ -141,7 +141,7 @@ pub(super) fn arguments(tool: &Tool, first_line: &str, body: &str) -> Option<Map
     }
 }
 
-/// A call as a block.
+/// Renders a call as a block.
 ///
 /// # Errors
 /// If the arguments can't be written as JSON.

@@ -9,10 +9,10 @@ use serde_json::{Map, Number, Value};
 pub(super) const QUOTE: &str = "<|\"|>";
 /// Python's marks of a string over several lines, which is taken verbatim.
 const TRIPLE: [&str; 2] = ["\"\"\"", "'''"];
-/// How deep values may lie in each other.
+/// How deep values may nest.
 const DEPTH: usize = 128;
 
-/// The value that the whole text stands for, whitespace around it aside.
+/// The value that the whole text represents, ignoring surrounding whitespace.
 pub(crate) fn value(text: &str) -> Option<Value> {
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let value = reader.value().ok()?;
@@ -20,37 +20,37 @@ pub(crate) fn value(text: &str) -> Option<Value> {
     reader.rest.is_empty().then_some(value)
 }
 
-/// Whether the text is the beginning of a JSON value in brackets or quotes, and not all of it.
+/// Whether the text is the beginning of a JSON value in brackets or quotes, but not all of it.
 pub(super) fn unfinished(text: &str) -> bool {
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     text.trim_start().starts_with(['{', '[', '"']) && matches!(reader.value(), Err(Failure::Unfinished))
 }
 
-/// How an attempt to read the beginning of a text ended.
+/// Why the beginning of a text could not be read.
 #[derive(Debug, PartialEq)]
 pub(super) enum Failure {
-    /// The text is not at its end yet.
+    /// The text may still become valid if more of it comes.
     Unfinished,
     /// It can't become what was expected.
     Wrong,
 }
 
-/// Reads the object `{…}` at the beginning of `text`; gives its length as well.
+/// Reads the object `{…}` at the beginning of `text`; also returns its length.
 pub(super) fn object(text: &str) -> Result<(Map<String, Value>, usize), Failure> {
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let object = reader.items('{', '}', ':')?;
     Ok((object, text.len() - reader.rest.len()))
 }
 
-/// Reads Python's keyword arguments up to the parenthesis that closes them; gives their length
-/// without it.
+/// Reads Python's keyword arguments up to the closing parenthesis; also returns their length,
+/// without the parenthesis.
 pub(super) fn keywords(text: &str) -> Result<(Map<String, Value>, usize), Failure> {
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let arguments = reader.items_until(')', '=')?;
     Ok((arguments, text.len() - reader.rest.len() - 1))
 }
 
-/// Reads one value at the beginning of `text`; gives its length as well.
+/// Reads one value at the beginning of `text`; also returns its length.
 pub(super) fn prefix(text: &str) -> Result<(Value, usize), Failure> {
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let value = reader.value()?;
@@ -79,7 +79,7 @@ impl<'a> LiteralReader<'a> {
         rest.is_some()
     }
 
-    /// Takes the text; what is its beginning only, may become it.
+    /// Takes the text; a mere beginning of it is unfinished, not wrong.
     fn take_all(&mut self, text: &str) -> Read<()> {
         match self.take(text) {
             true => Ok(()),
@@ -210,7 +210,7 @@ impl<'a> LiteralReader<'a> {
     }
 }
 
-/// What follows a backslash.
+/// Reads the character after a backslash.
 fn escape(characters: &mut std::str::Chars, text: &mut String) -> Read<()> {
     let character = characters.next().ok_or(Failure::Unfinished)?;
     let meant = match character {
@@ -231,7 +231,7 @@ fn escape(characters: &mut std::str::Chars, text: &mut String) -> Read<()> {
             }
         }
         '\\' | '/' | '"' | '\'' => character,
-        // Python leaves an escape that it doesn't know as it is.
+        // Python keeps an unknown escape as it is.
         _ => {
             text.push('\\');
             character

@@ -1,9 +1,8 @@
-//! Calls that a model writes in no format at all: JSON objects, fenced or bare, with whatever keys
+//! Calls that a model writes in no known format: JSON objects, fenced or bare, with whatever keys
 //! and braces, and calls of functions as in Python.
 //!
-//! A call begins a line, and nothing but calls and their marks follows to the end of
-//! the answer.
-//! Knows nothing of formats, and of schemas only what [`Fits`] says.
+//! A call begins a line, and only calls and their marks follow until the end of the answer.
+//! Knows nothing of formats, and checks schemas only through [`Fits`].
 
 use serde_json::{Map, Value};
 
@@ -41,36 +40,35 @@ const TAGS: [&str; 10] = [
 ];
 /// Other marks that models put before calls.
 const MARKS: [&str; 3] = ["[TOOL_CALLS]", "<|python_tag|>", "\u{feff}"];
-/// Keys of the tool's name, of its arguments, and keys that mean nothing.
+/// Keys of the tool's name, keys of its arguments, and keys to ignore.
 const NAMES: [&str; 5] = ["name", "function", "tool", "tool_name", "action"];
 const ARGUMENTS: [&str; 7] = ["arguments", "parameters", "args", "input", "action_input", "params", "kwargs"];
 const IGNORED: [&str; 4] = ["type", "id", "index", "call_id"];
-/// Lists of calls in an object of their own.
+/// Keys of lists of calls in an enclosing object.
 const LISTS: [&str; 2] = ["tool_calls", "calls"];
 /// How many braces may be missing at the end.
 const MISSING: usize = 3;
 const FENCE: &str = "```";
-/// How far before a call a text may say that it is an example, in bytes.
+/// How far before a call a text may announce it as an example, in bytes.
 const EXAMPLE: usize = 120;
 
-/// What the lines of an answer hold.
+/// The calls found in the lines of an answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Loose {
-    /// From this byte on there are calls of offered tools, valid for their schemas, and nothing
-    /// else.
+    /// From byte `at` to the end there are only valid calls of offered tools.
     Calls { at: usize, calls: Vec<ToolCall> },
-    /// From this byte on there is something that was meant as a call of this tool.
+    /// From byte `at` on there is an attempt to call `tool`.
     Broken { at: usize, tool: String },
 }
 
 /// Whether arguments are valid for the parameters of a tool.
 pub(crate) type Fits<'a> = &'a dyn Fn(&Tool, &Map<String, Value>) -> bool;
 
-/// Why a text is no row of calls.
+/// Why a text isn't a sequence of calls.
 enum Not {
-    /// It is something else.
+    /// It is no attempt at a call.
     Calls,
-    /// It was meant as a call of this tool, but can't be completed or doesn't fit its schema.
+    /// It attempts to call this tool, but can't be completed or doesn't fit its schema.
     Valid(String),
 }
 
@@ -90,7 +88,7 @@ pub(super) fn find(answer: &str, tools: &[Tool], fits: Fits) -> Option<Loose> {
     None
 }
 
-/// Whether a text, which begins a line, may become a row of calls with what follows it.
+/// Whether a text at the beginning of a line may become a sequence of calls as more text comes.
 pub fn may_open(text: &str, tools: &[Tool]) -> bool {
     let rest = text.trim_start_matches(MARKS[2]).trim_start();
     let Some(body) = rest.strip_prefix(FENCE) else {
@@ -105,7 +103,7 @@ pub fn may_open(text: &str, tools: &[Tool]) -> bool {
     }
 }
 
-/// Whether a text begins as calls do, or is the beginning of what does.
+/// Whether a text begins as calls do, or is the beginning of such an opening.
 fn opens(text: &str, tools: &[Tool]) -> bool {
     let is = |opener: &str| text.starts_with(opener) || (!text.is_empty() && opener.starts_with(text));
     let tagged = || TAGS.iter().any(|tag| is(&format!("<{tag}")));
@@ -118,7 +116,7 @@ fn opens(text: &str, tools: &[Tool]) -> bool {
     text.starts_with(['{', '[']) || is(MARKS[0]) || is(MARKS[1]) || tagged() || called()
 }
 
-/// Where calls may begin: at lines that open one, outside of blocks that can hold none.
+/// Where calls may begin: at lines that open one, outside of blocks that can't contain any.
 fn candidates(answer: &str, tools: &[Tool]) -> Vec<usize> {
     let (mut found, mut at, mut fence) = (Vec::new(), 0, None);
     for line in answer.split_inclusive('\n') {
@@ -130,7 +128,7 @@ fn candidates(answer: &str, tools: &[Tool]) -> Vec<usize> {
             (Some(_), _) => {}
             (None, marks) => {
                 let from = from + line.len() - trimmed.len();
-                // Indented code calls functions, too.
+                // Indented code also calls functions.
                 let indented = line.len() > trimmed.len() && trimmed.starts_with(char::is_alphabetic);
                 if may_open(&answer[from..], tools) && !indented {
                     found.push(from);
@@ -151,7 +149,7 @@ fn row(text: &str, tools: &[Tool], fits: Fits) -> Result<Vec<ToolCall>, Not> {
         match one(rest, tools, fits) {
             Ok((more, length)) => {
                 calls.extend(more);
-                // One brace too many does no harm.
+                // Tolerate one extra brace.
                 rest = without_marks(rest[length..].trim_start_matches([' ', '\n', '}']));
             }
             Err(Not::Calls) => match undoubled(rest) {
@@ -167,7 +165,7 @@ fn row(text: &str, tools: &[Tool], fits: Fits) -> Result<Vec<ToolCall>, Not> {
     if calls.is_empty() { Err(Not::Calls) } else { Ok(calls) }
 }
 
-/// A text whose braces outside of strings are doubled, as templates write them where they mean one.
+/// The text with doubled braces outside of strings made single; templates print them doubled.
 fn undoubled(text: &str) -> Option<String> {
     if !text.starts_with("{{") {
         return None;
@@ -185,7 +183,7 @@ fn undoubled(text: &str) -> Option<String> {
     Some(single).filter(|text| !text.starts_with("{{"))
 }
 
-/// The text without what closes blocks and tags at its end.
+/// The text without closing marks of blocks and tags at its end.
 fn without_end(text: &str) -> &str {
     let mut text = text.trim_end();
     loop {
@@ -240,7 +238,7 @@ fn one(text: &str, tools: &[Tool], fits: Fits) -> Result<(Vec<ToolCall>, usize),
     }
     match literal::object(text) {
         Ok((object, length)) => Ok((calls(object, tools, fits)?, length)),
-        // The outer braces alone are doubled.
+        // Only the outer braces are doubled.
         Err(_) if text.starts_with("{{") => {
             let (object, length) = literal::object(&text[1..]).map_err(|_| Not::Calls)?;
             let rest = text[1 + length..].trim_start();
@@ -255,14 +253,13 @@ fn one(text: &str, tools: &[Tool], fits: Fits) -> Result<(Vec<ToolCall>, usize),
                 None => Err(meant(text, tools)),
             }
         }
-        // Quotes within a string, for instance: only if nothing but the call can follow.
+        // For example unescaped quotes within a string: only if the call is all that follows.
         Err(Failure::Wrong) if text.ends_with(['}', ']']) => Err(meant(text, tools)),
         Err(Failure::Wrong) => Err(Not::Calls),
     }
 }
 
-/// What a JSON text that can't be read was meant as: a call if it names an offered tool as calls
-/// do.
+/// What an unreadable JSON text was meant to be: a call if it names an offered tool as calls do.
 fn meant(text: &str, tools: &[Tool]) -> Not {
     let names = |key: &str| {
         let (_, rest) = text.split_once(&format!("\"{key}\""))?;
@@ -275,7 +272,7 @@ fn meant(text: &str, tools: &[Tool]) -> Not {
     tool.map_or(Not::Calls, |tool| Not::Valid(tool.name.clone()))
 }
 
-/// The calls that an object means.
+/// The calls that an object describes.
 fn calls(mut object: Map<String, Value>, tools: &[Tool], fits: Fits) -> Result<Vec<ToolCall>, Not> {
     object
         .retain(|key, value| !(IGNORED.contains(&key.as_str()) && (value.is_string() || value.is_number())));
@@ -297,12 +294,12 @@ fn calls(mut object: Map<String, Value>, tools: &[Tool], fits: Fits) -> Result<V
     let tool = offered(name, tools).ok_or(Not::Calls)?;
     let key = ARGUMENTS.iter().find(|key| object.contains_key(**key));
     let given = key.and_then(|key| object.shift_remove(*key));
-    // With other keys it is the definition of a tool, or data.
+    // With further keys it is a tool definition, or data.
     if given.is_some() && !object.is_empty() {
         return Err(Not::Calls);
     }
     let arguments = match given {
-        // Beside the name: all of them, or it is an object of another kind.
+        // Without such a key all other keys are arguments, or it is some other object.
         None => {
             let known = object.keys().all(|key| property(tool, key).is_some());
             if !known || (object.is_empty() && !required(tool).is_empty()) {
@@ -327,7 +324,7 @@ fn calls(mut object: Map<String, Value>, tools: &[Tool], fits: Fits) -> Result<V
     Ok(vec![fitting(tool, arguments, fits)?])
 }
 
-/// A call as in Python, with keywords or the one argument that the tool needs.
+/// A call as in Python, with keywords or with the single argument that the tool requires.
 fn function(text: &str, tools: &[Tool], fits: Fits) -> Result<(Vec<ToolCall>, usize), Not> {
     let printed = text.strip_prefix("print(");
     let start = printed.unwrap_or(text);
@@ -370,8 +367,8 @@ fn required(tool: &Tool) -> Vec<&str> {
     names.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// The call, if its arguments are valid for the tool's schema, or become so by reading texts as the
-/// values that they are.
+/// The call, if its arguments are valid for the tool's schema, possibly after reading strings as
+/// the values that they contain.
 fn fitting(tool: &Tool, mut arguments: Map<String, Value>, fits: Fits) -> Result<ToolCall, Not> {
     let parameters = &tool.parameters;
     if !fits(tool, &arguments) {

@@ -1,9 +1,9 @@
 //! Tool-call formats: how a family of models writes reasoning, text and calls.
 //!
-//! A [`Format`] is data, one a family, in `families`.
-//! The grammar of a turn, the streaming parser and the rendering of a call are all made from it, so
-//! that the three can't disagree.
-//! Knows nothing of tokens but whether a marker is one.
+//! A [`Format`] is data, one per family, in `families`.
+//! The grammar of a turn, the streaming parser and the rendering of a call are all derived from it,
+//! so that the three can't disagree.
+//! Of tokens it knows only whether a marker is one.
 
 mod families;
 pub(crate) mod fences;
@@ -34,32 +34,32 @@ pub use written::{Written, written};
 /// How a family of models writes a turn.
 #[derive(PartialEq)]
 pub struct Format {
-    /// The family's name, as options and reports spell it.
+    /// The family's name, as options and reports use it.
     pub name: &'static str,
-    /// Texts that a chat template which is written for the format contains, one of the lists whole.
+    /// Texts by which a chat template is recognized as written for the format: all of any one list.
     templates: &'static [&'static [&'static str]],
-    /// Markers that must each be one token: no text of the model can stand for them.
+    /// Markers that must each be one token, so that ordinary text can't produce them.
     pub(crate) tokens: &'static [&'static str],
-    /// How reasoning is marked, by those models of the family that reason.
+    /// How reasoning is marked by those models of the family that reason.
     pub thinking: Thinking,
     /// Whether models of the family call from inside a reasoning block, without closing it first.
     pub(crate) ends_reasoning: bool,
-    /// What stands around the text of a turn.
+    /// Texts before and after the text of a turn.
     pub(crate) answer: (&'static str, &'static str),
-    /// What stands around and between the calls of a turn.
+    /// Texts around and between the calls of a turn.
     pub(crate) calls: Calls,
-    /// A call.
+    /// The parts of one call.
     pub(crate) call: &'static [Piece],
-    /// How many calls a turn has, and whether there is text beside them.
+    /// How many calls a turn has, and whether it may also have text.
     pub(crate) layout: Layout,
-    /// Other texts that open a call, when nothing constrains the model, each with the piece that it
-    /// begins.
+    /// Other texts that open a call when nothing constrains the model, each with the index of the
+    /// piece that it begins.
     also: &'static [(&'static str, usize)],
-    /// Markers that mean nothing to a reader.
+    /// Markers that the parser drops.
     drops: &'static [&'static str],
 }
 
-/// What stands around and between the calls of a turn.
+/// Texts around and between the calls of a turn.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Calls {
     pub open: &'static str,
@@ -71,20 +71,20 @@ pub(crate) struct Calls {
 /// The parser takes any whitespace where a text has some, and between two marks.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Piece {
-    /// Exactly this.
+    /// A literal text.
     Text(&'static str),
     /// The tool's name.
     Name,
     /// The call's id, letters and digits.
     Id {
-        /// How many.
+        /// Number of characters.
         length: usize,
     },
-    /// The call's id that contains the tool's name and a number: `functions.NAME:0`.
+    /// The call's id, which contains the tool's name and a number: `functions.NAME:0`.
     NumberedId,
     /// The number of the call within the turn, from 1.
     Number,
-    /// The first line of a fenced block, which means a tool.
+    /// The first line of a fenced block, which identifies a tool.
     Language,
     /// A JSON object with name and arguments, in this order.
     Object(Keys),
@@ -97,7 +97,7 @@ pub(crate) enum Piece {
 pub(crate) struct Keys {
     pub name: &'static str,
     pub arguments: &'static str,
-    /// The key of an id, and its length.
+    /// The key of an id, and the id's length.
     pub id: Option<(&'static str, usize)>,
 }
 
@@ -106,58 +106,58 @@ pub(crate) struct Keys {
 pub(crate) enum Encoding {
     /// As a JSON object.
     Json,
-    /// One after the other, each between tags: strings as they are, other values as JSON.
+    /// One after the other, each between tags: strings verbatim, other values as JSON.
     Tagged(&'static Tagged),
     /// As Python's keyword arguments, without the parentheses: `city="Paris", days=3`.
     Keywords,
-    /// As the body of a fenced block and its first line.
+    /// As the first line and the body of a fenced block.
     Fence,
-    /// As an object whose keys are bare and whose strings stand between marks of their own:
+    /// As an object whose keys are bare and whose strings are enclosed in marks of their own:
     /// `{city:<|"|>Paris<|"|>,days:3}`.
     Braces,
 }
 
 /// How an argument is written between tags.
-/// A line feed belongs to the tags and not to the value where it ends what precedes a value, or
-/// begins what follows it.
+/// A line feed belongs to the tags and not to the value where it ends the text before a value, or
+/// begins the text after it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tagged {
     /// Before the key.
     pub open: &'static str,
     /// Between the key and a string.
     pub string: &'static str,
-    /// Between the key and any other value; `{type}` stands for the name of its JSON type.
+    /// Between the key and any other value; `{type}` is replaced by the name of its JSON type.
     pub other: &'static str,
     /// After the value.
     pub close: &'static str,
 }
 
-/// How many calls a turn has, and whether there is text beside them.
+/// How many calls a turn has, and whether it may also have text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Layout {
     /// Text, then any number of calls.
     TextAndCalls,
     /// The text is there even if it is empty; then any number of calls.
     TextAlwaysAndCalls,
-    /// Either text or one call that begins the turn with `{`.
+    /// Either text, or one call whose `{` begins the turn.
     TextOrObject,
     /// Messages with headers (harmony), the last of which is text or a call.
     Messages,
 }
 
-/// Which characters a bare name can have.
+/// Whether a bare name can contain `character`.
 fn is_bare(character: char) -> bool {
     character.is_alphanumeric() || "_-.".contains(character)
 }
 
-/// Where the next mark begins in a text that begins with one: where a bracket closes and another
-/// one opens.
+/// The offset at which the second mark begins in a text that begins with one: where a bracket
+/// closes and another opens.
 fn next_mark(text: &str) -> usize {
     let ends = |pair: &[u8]| b">])".contains(&pair[0]) && b"<[({".contains(&pair[1]);
     text.as_bytes().windows(2).position(ends).map_or(text.len(), |at| at + 1)
 }
 
-/// Whether a key can stand without quotes.
+/// Whether a key can be written without quotes.
 pub(crate) fn is_bare_key(key: &str) -> bool {
     !key.is_empty()
         && !key.starts_with(|character: char| character.is_ascii_digit())
@@ -171,28 +171,28 @@ impl std::fmt::Debug for Format {
 }
 
 impl Format {
-    /// All formats, in the order in which templates are searched for their marks.
+    /// All formats, in the order in which their texts are looked up in templates.
     pub fn all() -> &'static [&'static Format] {
         families::ALL
     }
 
-    /// The format for models that were trained on none: it has to be described in the prompt.
+    /// The format for models that were trained on none; the prompt has to describe it.
     pub fn generic() -> &'static Format {
         &families::GENERIC
     }
 
-    /// A call is a JSON object and nothing else, which has to be described too.
+    /// The format whose calls are a single JSON object; the prompt has to describe it.
     pub fn bare() -> &'static Format {
         &families::BARE
     }
 
-    /// The format of this name; `house` is what the generic one was called up to 0.1.
+    /// The format with this name; `house` is the generic format's name up to version 0.1.
     pub fn from_name(name: &str) -> Option<&'static Format> {
         let name = if name == "house" { Format::generic().name } else { name };
         Format::all().iter().copied().find(|format| format.name == name)
     }
 
-    /// The format whose marks a chat template shows.
+    /// The format that a chat template is written for.
     pub(crate) fn detect(template: &str) -> Option<&'static Format> {
         let fits = |format: &&&Format| {
             format.templates.iter().any(|texts| texts.iter().all(|text| template.contains(text)))
@@ -200,22 +200,22 @@ impl Format {
         Format::all().iter().find(fits).copied()
     }
 
-    /// Whether the prompt has to describe the format, since the template doesn't.
+    /// Whether the prompt has to describe the format because the template doesn't.
     pub fn described(&self) -> bool {
         self.templates.is_empty()
     }
 
-    /// Whether a call is a fenced block of code.
+    /// Whether calls are fenced blocks of code.
     pub fn in_fences(&self) -> bool {
         self.call.contains(&Piece::Language)
     }
 
-    /// Whether a tool of this name runs code in a language that models write in blocks.
+    /// Whether the tool of this name runs code in a language that models write in blocks.
     pub fn runs_code(tool: &str) -> bool {
         fences::runs_code(tool)
     }
 
-    /// What closes a string in the arguments of a call.
+    /// The text that closes a string in the arguments of a call.
     pub fn end_of_string(&self) -> &'static str {
         let mut marks = self.call.iter().filter_map(|piece| match piece {
             Piece::Arguments(Encoding::Tagged(tagged)) => Some(tagged.close),
@@ -226,8 +226,7 @@ impl Format {
         marks.next().unwrap_or("\"")
     }
 
-    /// What the format needs of a vocabulary: the first marker that is no token of it, if there is
-    /// one.
+    /// The first of the format's markers that isn't a token of the vocabulary; `None` if all are.
     pub fn missing_marker(&self, token: &dyn Fn(&str) -> Option<u32>) -> Option<&'static str> {
         self.tokens.iter().copied().find(|marker| token(marker).is_none())
     }
@@ -247,7 +246,7 @@ impl Format {
         None
     }
 
-    /// Whether arguments can have this key.
+    /// Whether the format can express arguments with this key.
     pub(crate) fn expresses_key(&self, key: &str) -> bool {
         self.call.iter().all(|piece| match piece {
             Piece::Arguments(Encoding::Tagged(tagged)) => {
@@ -262,23 +261,23 @@ impl Format {
         })
     }
 
-    /// What opens the first call of a turn; empty where a call begins as a JSON object at the start
-    /// of the turn.
+    /// The text that opens the first call of a turn; empty where a call begins as a JSON object at
+    /// the of the turn.
     pub(crate) fn opening(&self) -> &'static str {
         match (self.calls.open, self.call.first()) {
             ("", Some(Piece::Text(text))) => text.trim_end(),
-            // Of several marks the first one: white space may stand before the others.
+            // Only the first of several marks: whitespace may precede the others.
             (open, _) => open[..next_mark(open)].trim_end(),
         }
     }
 
-    /// By what the parser knows a call.
+    /// The text by which the parser recognizes a call.
     pub(crate) fn opener(&self) -> &'static str {
         self.opening().trim_start()
     }
 
-    /// The texts that open calls, each with the piece that it begins; `None` is the section of all
-    /// calls.
+    /// The texts that open calls, each with the index of the piece that it begins; `None` for the
+    /// text that opens the section of all calls.
     fn openers(&self) -> impl Iterator<Item = (&'static str, Option<usize>)> {
         let section = !self.calls.open.is_empty();
         let own = (self.opener(), (!section).then_some(0));
@@ -286,7 +285,7 @@ impl Format {
         std::iter::once(own).chain(also).filter(|(text, _)| !text.is_empty())
     }
 
-    /// Whether a text is part of what stands around and in calls, or around reasoning.
+    /// Whether `mark` is part of the texts around or in calls, or around reasoning.
     pub(crate) fn writes(&self, mark: &str) -> bool {
         let Calls { open, separator, close } = self.calls;
         let pieces = self.call.iter().flat_map(|piece| match piece {
@@ -301,47 +300,46 @@ impl Format {
         around.into_iter().chain(pieces).chain(others).any(|text| text.contains(mark))
     }
 
-    /// As [`Turn::reserved`], whatever tools there are.
+    /// As [`Turn::reserved`], for any set of tools.
     fn reserved(&self) -> impl Iterator<Item = &'static str> {
         let ends: &[&str] = if self.layout == Layout::Messages { &parser::MESSAGE_ENDS } else { &[] };
         self.openers().map(|(text, _)| text).chain(self.drops.iter().chain(ends).copied())
     }
 }
 
-/// What a turn may consist of.
-/// Grammar and parser are made from the same value.
+/// What a turn may contain.
+/// Grammar and parser are derived from the same value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     /// How calls are written.
     pub format: &'static Format,
-    /// The tools that may be called; no other name is a call.
+    /// The tools that may be called; any other name is not a call.
     pub tools: Vec<Tool>,
-    /// Whether a call is wanted.
+    /// Whether the turn may, must or must not call.
     pub tool_choice: ToolChoice,
-    /// Schemas of which one holds for the arguments of a tool, by its name, in place of its own.
+    /// Schemas by tool name that replace the tool's own: its arguments must match one of them.
     pub bound: BTreeMap<String, Vec<Value>>,
     /// Whether there may be several calls.
     pub parallel_tool_calls: bool,
     /// Whether the turn begins with a reasoning block.
     pub reasoning: Reasoning,
-    /// How reasoning is marked; `None` = the model writes none.
+    /// How reasoning is marked; `None` if the model writes none.
     pub thinking: Option<Thinking>,
-    /// The schema of the text, if that has to be JSON.
+    /// The schema of the text, if it must be JSON.
     pub schema: Option<Value>,
     /// The grammar of the text in Lark, if it has one.
     pub grammar: Option<String>,
-    /// Most characters of a string in a call's arguments, unless its schema sets a limit itself.
-    /// With it lists, free-form objects and free-form values end too, so that a call does: all but
-    /// schemas that recurse.
-    /// `None` = as many as come.
+    /// The limit also bounds lists, free-form objects and free-form values, so that every call
+    /// ends, except with recursive schemas.
+    /// `None` = unlimited.
     pub string_limit: Option<usize>,
-    /// Whether the turn goes on with a bare text: what its tokens decode to is its text, without
-    /// marks, and with all white space.
+    /// Whether the turn continues a bare text: its text is exactly what its tokens decode to,
+    /// without marks, and with all whitespace.
     pub raw: bool,
 }
 
 impl Turn {
-    /// The turn that a request asks for, after a prompt that `template` rendered with this end.
+    /// The turn for `request`, after a prompt that `template` rendered with this end.
     pub fn new(format: &'static Format, request: &Request, template: &str, generation_prompt: &str) -> Self {
         let thinking = format.thinking.in_template(template);
         let reasoning = match thinking {
@@ -363,19 +361,19 @@ impl Turn {
         }
     }
 
-    /// The same turn, without calls and with JSON for its text.
+    /// Returns the turn without calls and with JSON as its text.
     #[must_use]
     pub fn in_json(self, schema: &Value) -> Self {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, schema: Some(schema.clone()), ..self }
     }
 
-    /// The same turn, without calls and with a text by a grammar in Lark.
+    /// Returns the turn without calls and with a text that matches a Lark grammar.
     #[must_use]
     pub fn in_grammar(self, lark: &str) -> Self {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, grammar: Some(lark.into()), ..self }
     }
 
-    /// This turn, but it must be one call.
+    /// Returns the turn with exactly one call required.
     #[must_use]
     pub fn that_must_call(self) -> Self {
         let tool_choice = match self.tool_choice {
@@ -386,14 +384,14 @@ impl Turn {
         Turn { tool_choice, parallel_tool_calls: false, ..self }
     }
 
-    /// Whether something says of every text whether it is complete.
+    /// Whether the turn's text has a grammar, which decides when it is complete.
     pub fn has_shape(&self) -> bool {
         self.schema.is_some() || self.grammar.is_some()
     }
 
-    /// What a turn begins with that goes on with this text, after these thoughts: the marks of both
-    /// too, as the model would have written them.
-    /// Without a text the thoughts go on.
+    /// The text that a turn begins with if it continues this reasoning and this text, including the
+    /// marks of both, as the model would have written them.
+    /// With an empty text the reasoning continues.
     pub fn continuation(&self, thoughts: &str, text: &str) -> String {
         let (thoughts, text) = (thoughts.trim_end(), text.trim_end());
         let marks = self.thinking.filter(|_| self.reasoning != Reasoning::Never);
@@ -408,22 +406,22 @@ impl Turn {
         [&thought, before, text].concat()
     }
 
-    /// Whether it can have calls.
+    /// Whether the turn may have calls.
     pub fn may_call(&self) -> bool {
         !self.has_shape() && self.permitted().next().is_some()
     }
 
-    /// Whether it has to be a call.
+    /// Whether the turn must be a call.
     pub fn must_call(&self) -> bool {
         !self.has_shape() && self.tool_choice.must_call()
     }
 
-    /// The text that ends the reasoning of this turn; `None` if it has none.
+    /// The text that ends the reasoning of this turn; `None` if it has no reasoning.
     pub fn end_of_reasoning(&self) -> Option<&'static str> {
         self.thinking.filter(|_| self.reasoning != Reasoning::Never).map(|thinking| thinking.close)
     }
 
-    /// The texts that free text can't contain, since the parser would take them for something else.
+    /// Texts that free text can't contain because the parser would take them for marks.
     pub(crate) fn reserved(&self) -> Vec<Cow<'static, str>> {
         if self.format.in_fences() {
             return fences::openers(self.permitted()).map(Cow::Owned).collect();

@@ -1,4 +1,4 @@
-//! A call as its format writes it.
+//! Renders a call as its format writes it.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::request::ToolCall;
 type Rendered = serde_json::Result<String>;
 
 impl Format {
-    /// A call as the family's template prints it in the history, without what stands between or
+    /// A call as the family's template prints it in the history, without the texts between or
     /// around all calls of a turn.
     ///
     /// # Errors
@@ -20,7 +20,7 @@ impl Format {
         self.render(call, 0)
     }
 
-    /// The calls of a turn, with what stands between and around them.
+    /// The calls of a turn, with the texts between and around them.
     ///
     /// # Errors
     /// If the arguments can't be written as JSON.
@@ -69,7 +69,7 @@ fn arguments(encoding: Encoding, arguments: &Map<String, Value>) -> Rendered {
     Ok(match encoding {
         Encoding::Json => dumps(arguments)?,
         Encoding::Tagged(tagged) => each(&|key, value| argument(tagged, key, value))?.concat(),
-        // The whole block is written with its first line.
+        // The whole block is rendered together with its first line.
         Encoding::Fence => String::new(),
         Encoding::Keywords => each(&|key, value| Ok(format!("{key}={}", dumps(value)?)))?.join(", "),
         Encoding::Braces => braces(&Value::Object(arguments.clone()))?,
@@ -84,7 +84,7 @@ fn argument(tagged: &Tagged, key: &str, value: &Value) -> Rendered {
     Ok(format!("{}{key}{after}{value}{}", tagged.open, tagged.close))
 }
 
-/// A value with bare keys and marked strings.
+/// Renders a value with bare keys and marked strings.
 pub(crate) fn braces(value: &Value) -> Rendered {
     Ok(match value {
         Value::String(text) => format!("{QUOTE}{text}{QUOTE}"),

@@ -35,7 +35,7 @@ fn turn(reasoning: Reasoning) -> Turn {
     }
 }
 
-/// Neighbouring pieces of the same kind joined.
+/// Joins adjacent pieces of the same kind.
 fn joined(pieces: Vec<Parsed>) -> Vec<Parsed> {
     let mut out: Vec<Parsed> = Vec::new();
     for piece in pieces {
@@ -112,7 +112,7 @@ fn parses_turns() {
     }
 }
 
-/// What a model writes in `format`, with all tools of the other tests.
+/// Checks that `output` in `format` parses as expected, with all tools of the other tests.
 fn check_format(format: &str, output: &str, expected: &[Parsed]) {
     let format = Format::from_name(format).unwrap();
     let turn = Turn { format, thinking: Some(format.thinking), ..turn(Reasoning::Never) };
@@ -132,7 +132,7 @@ fn white_space_may_stand_between_marks() {
             let output = format!("Now: {open}{space}[{ping}, {ping}]{space}{close}");
             let expected = [text("Now:"), call("ping", json!({})), call("ping", json!({}))];
             check_format(format, &output, &expected);
-            // What closes the calls may be missing.
+            // The closing texts may be missing.
             check_format(format, &format!("{open}{space}[{ping}]"), &expected[1..2]);
         }
     }
@@ -167,7 +167,7 @@ fn an_answer_keeps_the_white_space_at_its_end() {
     check_format("hermes", "Hi \n", &[text("Hi \n")]);
     check_format("harmony", "<|channel|>final<|message|>Hi\n\n", &[text("Hi\n\n")]);
     check_format("kimi-k3", "Hi\n<|close|>response<|sep|>", &[text("Hi\n")]);
-    // At a mark it belongs to the mark.
+    // Next to a mark, whitespace belongs to the mark.
     let ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
     check_format("hermes", &format!("Hi\n\n{ping}\n"), &[text("Hi"), call("ping", json!({}))]);
 }
@@ -192,7 +192,8 @@ fn the_beginning_of_a_call_is_no_text_where_the_turn_is_cut_off() {
             parsed.extend(parser.cut_off());
             let text: String =
                 parsed.iter().map(|piece| if let Parsed::Text(text) = piece { text } else { "" }).collect();
-            // What may still become something else is text, as nothing of an answer is lost.
+            // A possible beginning of something else becomes text, since no part of an answer is
+            // lost.
             let text = text.trim();
             let undecided = match format.layout {
                 Layout::TextOrObject => !text.contains("name\""),
@@ -205,7 +206,7 @@ fn the_beginning_of_a_call_is_no_text_where_the_turn_is_cut_off() {
         }
         assert!(cut > 20, "{}: {cut} of {written:?}", format.name);
     }
-    // One that the model ends itself is all that there is.
+    // A call that the model itself ends here is incomplete.
     check_format("hermes", "<tool_call>\n{\"name\": \"pi", &[text("<tool_call>\n{\"name\": \"pi")]);
 }
 
@@ -287,7 +288,7 @@ fn records(file: &str) -> Vec<Value> {
     text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The source of one of the fixtures' templates.
+/// The source of a fixture's template.
 fn template(name: &str) -> String {
     let path = crate::absent::shared(&format!("fixtures/chat/templates/{name}.jinja")).unwrap();
     std::fs::read_to_string(path).unwrap()
@@ -311,7 +312,7 @@ fn message(pieces: Vec<Parsed>) -> Value {
     json!({"content": content, "reasoning_content": reasoning, "tool_calls": calls})
 }
 
-/// Whether a message is what a fixture expects: outer whitespace aside, and ids where it tells any.
+/// Whether a message is what a fixture expects: ignoring outer whitespace, and ids it doesn't give.
 fn agrees(actual: &Value, expected: &Value) -> bool {
     let trimmed = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().trim().to_owned();
     let same_text =
@@ -324,7 +325,7 @@ fn agrees(actual: &Value, expected: &Value) -> bool {
     same_text && actual.len() == expected.len() && actual.iter().zip(&expected).all(same)
 }
 
-/// The pieces of a call's arguments, one after the other, are the JSON of its arguments.
+/// Checks that the pieces of a call's arguments, concatenated, are the JSON of its arguments.
 fn pieces_are_the_whole<'a>(turn: &Turn, output: impl IntoIterator<Item = &'a str>) {
     let mut parser = Parser::new(turn);
     let mut parsed: Vec<Parsed> = output.into_iter().flat_map(|piece| parser.push(piece)).collect();
@@ -338,13 +339,13 @@ fn pieces_are_the_whole<'a>(turn: &Turn, output: impl IntoIterator<Item = &'a st
                 assert_eq!(pieces, Value::Object(arguments));
             }
             Parsed::Incomplete { arguments, .. } => assert_eq!(written.take(), Some(arguments)),
-            // What had begun as a call was none.
+            // The text only began like a call.
             Parsed::Text(_) | Parsed::Reasoning(_) => written = None,
         }
     }
 }
 
-/// Fixtures whose expectation is not ours, with the reason.
+/// Fixtures whose expectation differs from ours, with the reason.
 const DIFFERENT: [(&str, &str); 7] = [
     (
         "llamacpp/inclusionai-ling-3.0-flash.6",
@@ -426,7 +427,7 @@ fn an_answer_goes_on_behind_the_marks_that_the_model_would_have_written() {
             ..turn(reasoning)
         };
         assert_eq!(turn.continuation(thoughts, text), expected);
-        // The parser takes it for what it is.
+        // The parser recognizes it.
         let pieces = joined([Parser::new(&turn).push(expected)].concat());
         let texts = pieces.iter().filter(|piece| matches!(piece, Parsed::Text(_))).count();
         assert_eq!(texts, usize::from(!text.is_empty()), "{pieces:?}");

@@ -1,4 +1,4 @@
-//! How reasoning is marked, and whether a turn has some.
+//! How reasoning is marked, and whether a turn has any.
 
 /// The texts around a reasoning block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,20 +7,20 @@ pub struct Thinking {
     pub open: &'static str,
     /// Closes it.
     pub close: &'static str,
-    /// What stands between the end of the block and what follows.
+    /// The text between the end of the block and what follows.
     pub(crate) gap: &'static str,
-    /// A text by which a chat template shows that the model reasons.
+    /// A text that shows that a chat template's model reasons.
     pub(super) sign: &'static str,
 }
 
 /// Whether a turn has a reasoning block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reasoning {
-    /// No: the prompt closed an empty one, or the model doesn't reason.
+    /// It has none: the prompt closed an empty one, or the model doesn't reason.
     Never,
-    /// The turn may begin with one.
+    /// It may begin with one.
     Optional,
-    /// The prompt has opened it, the turn continues inside.
+    /// The prompt opened one, and the turn continues inside it.
     Open,
 }
 
@@ -29,9 +29,10 @@ impl Thinking {
         Thinking { open, close, gap: "", sign: close }
     }
 
-    /// The same, with the gap that a chat template prints, if the template shows the marks at all.
+    /// Returns the marks with the gap that a chat template prints; `None` if it doesn't show the
+    /// marks.
     pub fn in_template(self, template: &str) -> Option<Self> {
-        // Source text of Jinja: a line feed may be spelled out.
+        // Jinja source may write a line feed as an escape.
         let shows = |text: &str| template.contains(text) || template.contains(&text.replace('\n', "\\n"));
         if !shows(self.open.trim_end()) && !shows(self.sign) {
             return None;
@@ -40,8 +41,8 @@ impl Thinking {
         Some(if self.gap.is_empty() { Thinking { gap: gap.unwrap_or(""), ..self } } else { self })
     }
 
-    /// What the end of a prompt leaves possible; `wanted` says whether the request lets the model
-    /// reason.
+    /// Whether reasoning is possible after the end of a prompt; `wanted` = the request lets the
+    /// model reason.
     pub fn after(self, generation_prompt: &str, wanted: bool) -> Reasoning {
         let last = |text: &str| generation_prompt.rfind(text.trim_end());
         match (last(self.open), last(self.close)) {

@@ -4,27 +4,27 @@ use serde_json::{Map, Value};
 
 use super::literal;
 
-/// The JSON types that a schema leaves possible, by their names in JSON Schema.
+/// The JSON types that a schema permits, by their names in JSON Schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Types(u8);
 
 const NAMES: [&str; 7] = ["string", "integer", "number", "boolean", "null", "object", "array"];
 const STRING: u8 = 1;
-/// How many references are followed into each other.
+/// How many nested references are followed.
 const DEPTH: usize = 16;
-/// How many schemas are looked at for one argument.
+/// How many schemas are examined for one argument.
 const MOST_SCHEMAS: usize = 256;
 
 impl Types {
     const ALL: Types = Types(0x7f);
 
-    /// The types that `schema` leaves possible; all of them where it says nothing.
-    /// References start at `root`.
+    /// The types that `schema` permits; all if it doesn't restrict them.
+    /// References are resolved from `root`.
     pub(crate) fn of(schema: &Value, root: &Value) -> Self {
         Self::within(schema, root, DEPTH)
     }
 
-    /// What a tool's parameters say of the argument `key`.
+    /// The types that a tool's parameters permit for the argument `key`.
     pub(crate) fn of_argument(parameters: &Value, key: &str) -> Self {
         let additional = parameters.get("additionalProperties").filter(|schema| schema.is_object());
         match (Self::declared(parameters, parameters, key, &mut { MOST_SCHEMAS }), additional) {
@@ -34,9 +34,9 @@ impl Types {
         }
     }
 
-    /// What a schema of objects says of a key, itself or in what it consists of: what all of that
-    /// leaves possible, or of alternatives any that has the key.
-    /// `None` if it doesn't declare it.
+    /// The types that an object schema permits for a key, directly or through its subschemas: those
+    /// that all parts permit, or of alternatives any that has the key.
+    /// `None` if the schema doesn't declare the key.
     fn declared(schema: &Value, root: &Value, key: &str, left: &mut usize) -> Option<Self> {
         *left = left.checked_sub(1)?;
         let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).into_iter().flatten();
@@ -101,23 +101,23 @@ impl Types {
         })
     }
 
-    /// Whether strings are possible.
+    /// Whether strings are permitted.
     pub(super) fn string(self) -> bool {
         self.0 & STRING != 0
     }
 
-    /// Whether nothing but strings is possible.
+    /// Whether only strings are permitted.
     pub(crate) fn only_string(self) -> bool {
         self.0 == STRING
     }
 
-    /// Whether all of the others are possible.
+    /// Whether all of `others` are permitted.
     pub(crate) fn contains_all(self, others: Types) -> bool {
         self.0 & others.0 == others.0
     }
 
     fn contains(self, value: &Value) -> bool {
-        // JSON's integers may be longer than 64 bits.
+        // JSON integers may exceed 64 bits.
         let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0);
         self.0 & (Self::type_of(value).0 | u8::from(whole) << 1) != 0
     }
@@ -128,8 +128,7 @@ pub(crate) fn resolve<'a>(reference: &Value, root: &'a Value) -> Option<&'a Valu
     root.pointer(&reference.as_str()?.strip_prefix('#')?.replace("%25", "%"))
 }
 
-/// The value that `text` stands for: what of the possible types reads as JSON or as Python, else a
-/// string.
+/// Reads `text` as a value of one of the types: as JSON or as Python, else as a string.
 /// `None` if it is neither.
 pub(super) fn read(text: &str, types: Types) -> Option<Value> {
     let string = || Some(Value::String(text.to_owned()));
@@ -139,12 +138,12 @@ pub(super) fn read(text: &str, types: Types) -> Option<Value> {
     match literal::value(text) {
         Some(value) if !value.is_string() && types.contains(&value) => Some(value),
         _ if types.string() => string(),
-        // A value of another type than was asked for, if it is one.
+        // A value of an unexpected type, if it is any.
         value => value,
     }
 }
 
-/// The name of a value's type, as formats spell it that write one.
+/// The name of a value's type, for formats that write it.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",

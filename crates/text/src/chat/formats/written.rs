@@ -1,8 +1,8 @@
-//! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in
-//! another family's format, or in no format at all (`loose`).
+//! Calls in an answer's text: those that a model writes when no tools are parsed, in another
+//! family's format, or in no format at all (`loose`).
 //!
-//! A call counts only at the end of the answer, complete, and of an offered tool.
-//! A text about calls makes none.
+//! A call counts only if it is complete, ends the answer, and names an offered tool.
+//! A text about calls contains none.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,35 +11,35 @@ use super::loose::{self, Fits, Loose};
 use super::{Format, Layout, Parsed, Parser, Reasoning, Turn};
 use crate::request::{Tool, ToolCall, ToolChoice};
 
-/// Most bytes of text before a call that is one all the same.
-/// Cost: an answer that long which ends with a call in earnest is asked about.
+/// The most bytes of text that may precede a call.
+/// Cost: a longer answer that ends with a genuine call needs a confirmation.
 const PREFACE: usize = 2000;
-/// How far behind an opener a tool's name may stand, in bytes.
+/// How far after an opener a tool's name may be, in bytes.
 const NEAR: usize = 120;
-/// By what a message of harmony begins, beside the recipient of a call.
+/// Texts that begin a harmony message, apart from the recipient of a call.
 const MESSAGE: [&str; 2] = ["<|start|>", "<|channel|>"];
 
-/// What an answer's text has of calls.
+/// The calls in an answer's text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Written {
     /// The text ends with calls.
     Calls {
         /// The text before them, reasoning included.
         text: String,
-        /// At least one, each of an offered tool and valid for its schema; without an id where the
-        /// format has none.
+        /// At least one, each of an offered tool and valid for its schema; the id is empty where
+        /// the format has none.
         calls: Vec<ToolCall>,
     },
-    /// Something looks like a call, but is none that could be made as it stands.
+    /// The text contains something like a call that can't be executed as written.
     Attempt {
         /// The offered tool that it names.
         tool: String,
     },
 }
 
-/// Looks for calls of `tools` in the text of a whole answer, in every format and in none; `None` =
-/// it is an answer and nothing else.
-/// `fits` says whether arguments are valid for a tool's parameters.
+/// Looks for calls of `tools` in the text of a whole answer, in every format and in none.
+/// `None` if it is only an answer.
+/// `fits` tests whether arguments are valid for a tool's parameters.
 pub fn written(text: &str, tools: &[Tool], fits: Fits) -> Option<Written> {
     let (before, answer) = text.trim_end().split_at(reasoning(text.trim_end()));
     if tools.is_empty() {
@@ -56,18 +56,18 @@ pub fn written(text: &str, tools: &[Tool], fits: Fits) -> Option<Written> {
     }
     let attempt = attempt.map(|(_, tool)| Written::Attempt { tool: tool.to_owned() });
     match loose::find(answer, tools, fits) {
-        // Nothing before calls that count may look like a call.
+        // Nothing that looks like a call may precede calls that count.
         Some(Loose::Calls { at, calls }) if at <= first && at <= PREFACE => found(at, calls),
         Some(Loose::Broken { at, tool }) if at <= first && at <= PREFACE => Some(Written::Attempt { tool }),
         _ => attempt,
     }
 }
 
-/// Calls in one of the formats, not behind the first thing that looks like one.
+/// Calls in one of the formats that don't come after the first apparent call.
 fn in_a_format(answer: &str, first: usize, tools: &[Tool], fits: Fits) -> Option<(usize, Vec<ToolCall>)> {
     let aside = aside(answer);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
-    // A block of code is a call only where the prompt says so.
+    // A block of code is a call only if the prompt described that.
     let formats = Format::all().iter().filter(|format| !format.in_fences());
     formats.into_iter().find_map(|format| {
         starts(format, answer).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
@@ -81,7 +81,7 @@ fn in_a_format(answer: &str, first: usize, tools: &[Tool], fits: Fits) -> Option
     })
 }
 
-/// Where the first one is that looks like a call, and of which tool.
+/// The position of the first apparent call, and its tool.
 fn attempt<'a>(answer: &str, tools: &'a [Tool]) -> Option<(usize, &'a str)> {
     let aside = aside(answer);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
@@ -89,7 +89,7 @@ fn attempt<'a>(answer: &str, tools: &'a [Tool]) -> Option<(usize, &'a str)> {
     found.min_by_key(|(at, _)| *at)
 }
 
-/// The length of the reasoning that a text begins with, and of the space behind it.
+/// The length of the reasoning at the beginning of a text, with the whitespace after it.
 fn reasoning(text: &str) -> usize {
     let marks = Format::all().iter().map(|format| format.thinking.close).filter(|close| close.contains('/'));
     let ends = marks.filter_map(|close| Some(text.rfind(close)? + close.len()));
@@ -98,7 +98,7 @@ fn reasoning(text: &str) -> usize {
 }
 
 /// Where calls of a format may begin, in order.
-/// One that is marked by nothing but a brace begins the answer.
+/// A call marked only by a brace must begin the answer.
 fn starts(format: &'static Format, text: &str) -> Vec<usize> {
     let (mut openers, mut last) = (MESSAGE.to_vec(), PREFACE);
     match format.layout {
@@ -115,7 +115,7 @@ fn starts(format: &'static Format, text: &str) -> Vec<usize> {
     starts
 }
 
-/// The calls of a text, if it consists of nothing else.
+/// The calls of a text that consists only of calls.
 fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec<ToolCall>> {
     let messages = format.layout == Layout::Messages;
     let mut parser = Parser::new(&Turn {
@@ -141,20 +141,20 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
             Parsed::Text(_) | Parsed::Incomplete { .. } => return None,
         }
     }
-    // What follows a call of harmony is not told.
+    // It is unknown where a harmony call ends.
     let over = !messages || text.ends_with(['}', '>']);
     (over && !calls.is_empty()).then_some(calls)
 }
 
-/// The places of marks by which some format opens a call.
+/// The positions of marks by which any format opens a call.
 fn attempts(text: &str) -> impl Iterator<Item = usize> {
     let formats = Format::all().iter().filter(|format| !format.in_fences());
     let openers = formats.flat_map(|format| format.openers()).map(|(opener, _)| opener);
     openers.flat_map(|opener| text.match_indices(opener).map(|(at, _)| at))
 }
 
-/// The tool whose name stands near the beginning of a text as in calls: behind a mark or on a line
-/// of its own.
+/// The tool whose name is near the beginning of a text as in calls: after a mark or on its own
+/// line.
 fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
     let text = near(text);
     // A key for the name takes precedence over any other text.
@@ -177,7 +177,7 @@ fn near(text: &str) -> &str {
     &text[..text.floor_char_boundary(NEAR)]
 }
 
-/// What of a text is told about rather than said: code, quoted lines, and whatever begins behind a
+/// The parts of a text that quote rather than state: code, quoted lines, and anything after a
 /// quotation mark.
 fn aside(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -199,7 +199,7 @@ fn aside(text: &str) -> Vec<Range<usize>> {
         }
     }
     found.extend(fence.map(|(_, start)| start..text.len()));
-    // Spans of code end with as many marks as they begin with.
+    // A code span ends with as many marks as it begins with.
     let mut from = 0;
     while let Some(start) = text[from..].find('`').map(|at| from + at) {
         let marks = text[start..].len() - text[start..].trim_start_matches('`').len();

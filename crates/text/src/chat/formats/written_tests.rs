@@ -22,7 +22,7 @@ fn call(id: &str) -> ToolCall {
 
 const HERMES: &str = "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
 
-/// What is found in short: `text | name{arguments} …`, `tool?`, or nothing.
+/// A short form of the result: `text | name{arguments} …`, `tool?`, or nothing.
 fn outcome(text: &str) -> String {
     match written(text, &tools(), &fits) {
         None => String::new(),
@@ -85,18 +85,18 @@ fn calls_as_models_leave_them_in_their_text() {
 #[test]
 fn what_can_not_be_made_as_it_stands_is_an_attempt() {
     let check = |text: &str, expected: &str| assert_eq!(outcome(text), expected, "{text}");
-    // Something follows, or stands between.
+    // Text follows the call, or separates two.
     check(&format!("{HERMES}\nThis lists the files."), "shell?");
     check(&format!("{HERMES}\nand then\n{HERMES}"), "shell?");
-    // Broken arguments, cut off, of a tool that is not offered.
+    // Broken arguments, a call cut off, a tool that isn't offered.
     check(&HERMES[..50], "shell?");
     check(&HERMES.replace("shell", "rm"), "");
     check(r#"{"name": "shell", "parameters": {"command": "ls"#, "shell?");
     check(r#"{"name": "shell", "parameters": {"command": "grep "a" b"}}"#, "shell?");
-    // Marks that a server has taken out.
+    // A server has removed the marks.
     check("commentary to=functions.shell json{\"command\": \"ls\"}", "shell?");
     check("analysis<function=shell>\n<parameter=command>", "shell?");
-    // So much text is an answer.
+    // With this much text it is an answer.
     check(&format!("{}{HERMES}", "word ".repeat(500)), "shell?");
 }
 
@@ -118,7 +118,7 @@ fn text_about_calls_is_no_call() {
     assert_eq!(written(HERMES, &[], &fits), None);
 }
 
-/// An answer of a small model, and what of calls is in it.
+/// An answer of a small model, and the calls in it.
 #[derive(serde::Deserialize)]
 struct Row {
     name: String,

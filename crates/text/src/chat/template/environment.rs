@@ -1,5 +1,5 @@
-//! What Hugging Face's `apply_chat_template` adds to Jinja, and where it is more lenient than
-//! templates of our own may be.
+//! What Hugging Face's `apply_chat_template` adds to Jinja, and where it is more lenient than our
+//! own templates may be.
 //!
 //! Source: `transformers/utils/chat_template_utils.py` (`_compile_jinja_template`).
 //! Knows nothing of messages.
@@ -46,23 +46,23 @@ pub(super) fn hugging_face() -> Environment<'static> {
                 }
                 _ => args,
             };
-            // What is no number is the default.
+            // Anything but a number yields the default.
             Ok::<_, Error>(filter.call(state, &args).unwrap_or_else(|_| zero.clone()))
         });
     }
-    // minijinja calls none iterable.
+    // In minijinja `none` is iterable.
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // Python's are all that have a length and items.
+    // In Python every value with a length and items is a sequence.
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map)
     });
     environment
 }
 
-/// `strftime_now`, for a clock that stands at `now`.
+/// `strftime_now`, with the clock fixed at `now`.
 pub(super) fn clock(now: DateTime) -> Value {
     Value::from_function(move |format: String| {
-        // Fields as wide as anybody wants, so that a date can't fill the memory.
+        // Limit field widths, so that a date can't fill the memory.
         if format.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 2) {
             return Err(Error::new(
                 ErrorKind::InvalidOperation,
@@ -74,7 +74,7 @@ pub(super) fn clock(now: DateTime) -> Value {
     })
 }
 
-/// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it escapes nothing for
+/// `json.dumps` under the names of Hugging Face's filter; unlike Jinja's own it doesn't escape
 /// HTML.
 #[expect(clippy::needless_pass_by_value, reason = "minijinja hands over keyword arguments by value")]
 fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Error> {
@@ -111,7 +111,7 @@ fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Er
 
 /// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for
 /// training, by an `if` that is always true.
-/// So whitespace control and line numbers stay as they are.
+/// This preserves whitespace control and line numbers.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn values_and_filters_are_python_s() {
         let environment = hugging_face();
-        // Expectations come from Jinja2 3.1.6.
+        // The expectations come from Jinja2 3.1.6.
         let check = |source: &str, expected: &str| {
             let bounded = jinja::bounded(source, &jinja::MARKS).unwrap();
             assert_eq!(environment.render_str(&bounded, ()).unwrap(), expected, "{source}");
@@ -166,7 +166,7 @@ mod tests {
         check("{{ 'é'|tojson(ensure_ascii=true) }}", "\"\\u00e9\"");
     }
 
-    /// Where minijinja prints or permits something else, and why that is well.
+    /// Where minijinja prints or permits something else, and why that is acceptable.
     const DIFFERENT: [(&str, &str); 3] = [
         ("{{ [1.0, 1e-7, 1e20] }}", "numbers within lists are printed as Rust does; no template prints such"),
         ("{{ lipsum is defined }}", "nobody's prompt has placeholder text"),

@@ -1,10 +1,10 @@
 //! Example arguments of a tool, made from its JSON schema.
 //!
-//! What the schema itself offers comes first: `const`, `examples`, `default`, `enum`.
-//! Else the smallest value that fits: required properties, one item, a number near 1, a text.
-//! Always the same for the same schema, since it stands in the static part of a prompt.
-//! A schema that contradicts itself, or whose keywords are not looked at here (`not`, `if`,
-//! `dependentRequired`), may get an example that it does not admit.
+//! Values that the schema itself offers come first: `const`, `examples`, `default`, `enum`.
+//! Otherwise the smallest value that fits: required properties, one item, a number near 1, a text.
+//! The same schema always gets the same example, since it is in the static part of a prompt.
+//! A schema that contradicts itself, or that uses keywords ignored here (`not`, `if`,
+//! `dependentRequired`), may get an example that it doesn't admit.
 //! Knows nothing of tools or templates.
 
 mod fit;
@@ -14,17 +14,17 @@ use serde_json::{Map, Value};
 
 use fit::{admits, numbers};
 
-/// How deep an example goes at most.
-/// Only schemas that contain themselves without an end get there.
+/// The maximum depth of an example.
+/// Only schemas that contain themselves endlessly reach it.
 const DEPTH: usize = 12;
 
-/// How many items or properties an example has at most.
+/// The most items or properties of an example.
 const ITEMS: usize = 16;
 
-/// How many schemas are looked at for one example, so that none takes long.
+/// The most schemas examined for one example, which bounds its time.
 const SCHEMAS: usize = 1000;
 
-/// Arguments that fit `parameters`, as far as that can be seen.
+/// Arguments that fit `parameters`, as far as can be determined.
 pub(super) fn arguments(parameters: &Value) -> Map<String, Value> {
     let mut example = Example { root: parameters, open: Vec::new(), left: SCHEMAS };
     match example.value(parameters, "text", 0) {
@@ -33,20 +33,20 @@ pub(super) fn arguments(parameters: &Value) -> Map<String, Value> {
     }
 }
 
-/// The keywords of one schema, with those that it takes from others.
+/// The keywords of one schema, merged with those that it includes.
 type Keywords = Map<String, Value>;
 
 struct Example<'a> {
-    /// What references point into.
+    /// The document that references point into.
     root: &'a Value,
-    /// The references that the value in the making stands in, outermost first.
+    /// The references that are being followed for the current value, outermost first.
     open: Vec<String>,
-    /// How many schemas may still be looked at.
+    /// How many more schemas may be examined.
     left: usize,
 }
 
 impl Example<'_> {
-    /// A value for `schema`; `name` is the property's, for texts.
+    /// A value for `schema`; `name` is the property's name, from which texts are chosen.
     fn value(&mut self, schema: &Value, name: &str, depth: usize) -> Value {
         let outer = self.open.len();
         let schema = self.keywords(schema, depth);
@@ -64,7 +64,7 @@ impl Example<'_> {
         value
     }
 
-    /// The keywords of `schema`, of what it refers to, of all that it joins and of one of its
+    /// The keywords of `schema`, of its references, of all schemas that it joins and of one of its
     /// alternatives.
     fn keywords(&mut self, schema: &Value, depth: usize) -> Keywords {
         let Value::Object(own) = schema else { return Keywords::new() };
@@ -93,7 +93,7 @@ impl Example<'_> {
         keywords
     }
 
-    /// Whether `schema` is one that the value stands in already.
+    /// Whether `schema` is already being followed for the current value.
     fn recurs(&self, schema: &Value) -> bool {
         schema["$ref"]
             .as_str()
@@ -162,7 +162,7 @@ impl Example<'_> {
     }
 }
 
-/// The value that a schema names itself, if it admits it.
+/// The value that a schema offers itself, if it admits it.
 fn offered(schema: &Keywords) -> Option<Value> {
     let list = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
     let one = |key: &str| schema.get(key).into_iter();
@@ -170,7 +170,7 @@ fn offered(schema: &Keywords) -> Option<Value> {
     all.into_iter().find(|value| admits(schema, value)).cloned()
 }
 
-/// The type that an example has.
+/// The type of the example.
 fn kind(schema: &Keywords) -> &str {
     let has = |keys: &[&str]| keys.iter().any(|key| schema.contains_key(*key));
     match schema.get("type") {
@@ -195,7 +195,7 @@ fn kind(schema: &Keywords) -> &str {
     }
 }
 
-/// Adds the keywords of another schema that must be met as well.
+/// Adds the keywords of another schema that must hold as well.
 fn join(into: &mut Keywords, more: Keywords) {
     for (key, value) in more {
         match (into.get_mut(&key), value) {

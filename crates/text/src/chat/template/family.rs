@@ -1,10 +1,10 @@
-//! Families of models: which template serves a file that brings none, and what ends a turn beside
+//! Families of models: the template for a file that has none, and texts that end a turn besides
 //! tokens.
 //!
-//! Facts of the file decide on its family: a file that fits none has none.
-//! The table is `models/templates/families.yaml`, embedded at build time like the templates beside
-//! it.
-//! Knows of a model only what [`Traits`] say.
+//! The facts of a file determine its family; a file that matches none has none.
+//! The table is `models/templates/families.yaml`, embedded at build time like the templates in that
+//! folder.
+//! Knows a model only through its [`Traits`].
 
 use std::sync::LazyLock;
 
@@ -19,11 +19,11 @@ static FAMILIES: LazyLock<Result<Vec<Family>, String>> = LazyLock::new(|| {
     serde_saphyr::from_str(text).map_err(|error| error.to_string())
 });
 
-/// Models that were trained on the same prompts.
+/// Models that were trained on the same prompt format.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// What reports call it.
+    /// The name in reports.
     #[serde(rename = "family")]
     pub name: String,
     /// Values of `general.architecture`.
@@ -33,45 +33,45 @@ pub struct Family {
     /// Texts none of which may be a special token.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Text of the token that begins a sequence.
+    /// Text of the BOS token.
     #[serde(default)]
     pub bos: Option<String>,
-    /// Text of the token that ends one.
+    /// Text of the EOS token.
     #[serde(default)]
     pub eos: Option<String>,
-    /// A word in the model's name, in lower case.
+    /// A word that the model's name contains, in lower case.
     #[serde(default)]
     pub named: Option<String>,
     /// Name of the built-in template.
     template: String,
-    /// Variables of the template beside the conversation.
+    /// Variables of the template in addition to the conversation.
     #[serde(default)]
     pub variables: Map<String, Value>,
-    /// Texts that end a turn and are no tokens.
+    /// Texts that end a turn but aren't tokens.
     #[serde(default)]
     pub stops: Vec<String>,
 }
 
-/// What a model file says about itself, as far as families differ in it.
+/// The facts of a model file by which families differ.
 #[derive(Clone, Copy)]
 pub struct Traits<'a> {
     /// The value of `general.architecture`.
     pub architecture: &'a str,
-    /// The names that the file gives its model, put together.
+    /// The names that the file gives its model, concatenated.
     pub name: &'a str,
     /// Whether a text is a control or user-defined token.
     pub special: &'a dyn Fn(&str) -> bool,
-    /// Text of the token that begins a sequence, or empty.
+    /// Text of the BOS token, or empty.
     pub bos: &'a str,
-    /// Text of the token that ends one, or empty.
+    /// Text of the EOS token, or empty.
     pub eos: &'a str,
 }
 
 impl Family {
-    /// The family that fits; `None` if none does.
+    /// The matching family; `None` if none matches.
     ///
     /// # Errors
-    /// If the embedded table is broken: the message of the YAML reader.
+    /// If the embedded table is invalid: the YAML reader's message.
     pub fn of(model: &Traits) -> Result<Option<&'static Family>, String> {
         let families = FAMILIES.as_ref().map_err(Clone::clone)?;
         Ok(families.iter().find(|family| family.fits(model)))
@@ -105,8 +105,8 @@ impl Family {
 mod tests {
     use super::*;
 
-    /// The family of a model whose special tokens are `tokens`, the first being BOS and the last
-    /// EOS.
+    /// Checks the family of a model whose special tokens are `tokens`: the first is BOS and the
+    /// last EOS.
     fn check(architecture: &str, name: &str, tokens: &[&str], expected: Option<&str>) {
         let special = |text: &str| tokens.contains(&text);
         let (bos, eos) = (tokens.first().copied(), tokens.last().copied());

@@ -1,12 +1,13 @@
-//! The generic format: what a template leaves out is said in texts, which every template prints.
+//! The generic format: whatever a template leaves out is written into texts, which every template
+//! prints.
 //!
-//! A template that prints no tools gets them in its system prompt, a line each with one example of
-//! a call.
-//! One that prints no calls gets them as the assistant's text, one that prints no results as the
-//! user's.
-//! Works on messages as templates read them, after control tokens in them were made harmless: the
-//! marks that are written here are the format's own.
-//! Knows nothing of templates but what [`Dialect`] says of them.
+//! A template that prints no tools gets them in its system prompt, one line each, with one example
+//! call.
+//! One that prints no calls gets them as the assistant's text; one that prints no results gets them
+//! as the user's.
+//! Works on messages as templates read them, after control tokens in them were escaped, so that the
+//! marks written here are the format's own.
+//! Knows a template only through its [`Dialect`].
 
 use std::collections::HashSet;
 
@@ -19,13 +20,13 @@ use crate::chat::Format;
 use crate::chat::formats::fences;
 use crate::request::{Request, ToolCall};
 
-/// How results are described.
+/// Describes how results are given.
 const ANSWERED: &str = "\nYou then get the result in <tool_response> tags.";
 pub(super) const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
-/// The messages of a conversation for a model behind an API of messages, whose template can't be
-/// seen.
-/// Tools, calls and results are texts, as `format` writes them.
+/// The messages of a conversation for a model behind a message API, whose template can't be
+/// inspected.
+/// Tools, calls and results become texts in `format`.
 ///
 /// # Errors
 /// [`TemplateError::Generic`].
@@ -39,9 +40,9 @@ pub fn generic_messages(request: &Request, format: &Format) -> Result<Vec<Value>
     Ok(messages)
 }
 
-/// Appends to the system prompt what `tools` there are and how they are called, with one example.
-/// `answered` says whether results come as [`with_results_as_text`] writes them, `must` that each
-/// answer is a call.
+/// Appends to the system prompt the list of `tools` and how to call them, with one example.
+/// With `answered`, results come as [`with_results_as_text`] writes them; with `must`, each answer
+/// has to be a call.
 pub(super) fn describe(
     messages: &mut Vec<Value>,
     tools: &[Value],
@@ -80,8 +81,8 @@ fn calls(tools: &[Value], format: &Format, answered: bool, must: bool) -> Result
     Ok(section)
 }
 
-/// The description of tools that are called by blocks, whether or not a turn must call.
-/// What code there is needs no words.
+/// Describes tools that are called by blocks, whether or not a turn must call.
+/// Code needs no explanation.
 fn blocks(tools: &[Value], format: &Format, answered: bool) -> Result<String, TemplateError> {
     let name = |tool: &Value| tool["function"]["name"].as_str().unwrap_or_default().to_owned();
     let mut section =
@@ -105,7 +106,7 @@ fn blocks(tools: &[Value], format: &Format, answered: bool) -> Result<String, Te
     Ok(section)
 }
 
-/// Puts an assistant's calls behind its text, as the model writes them.
+/// Appends an assistant's calls to its text, as the model writes them.
 pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(), TemplateError> {
     for message in messages {
         let calls = message.as_object_mut().and_then(|message| message.shift_remove("tool_calls"));
@@ -115,9 +116,9 @@ pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(
     Ok(())
 }
 
-/// The same conversation with results as messages of the user.
-/// Those that follow each other are one message, together with the user's text right after them, so
-/// that user and assistant alternate.
+/// Returns the conversation with results as user messages.
+/// Consecutive results become one message, together with the user's text right after them, so that
+/// user and assistant alternate.
 pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::with_capacity(messages.len());
     let mut after_result = false;
@@ -136,7 +137,7 @@ pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
     out
 }
 
-/// A system prompt before the user's first words, for templates that know no role of that name.
+/// Puts the system prompt before the user's first words, for templates without a system role.
 pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
     if messages.first().is_none_or(|first| first["role"] != "system") {
         return;
@@ -148,7 +149,7 @@ pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
     }
 }
 
-/// Whether each answer has to be a call.
+/// Whether each answer must be a call.
 pub(super) fn must(request: &Request) -> bool {
     request.tool_choice.must_call()
 }
@@ -157,21 +158,21 @@ fn text(message: &Value) -> &str {
     message["content"].as_str().unwrap_or_default()
 }
 
-/// Two texts with `glue` between them if there are two.
+/// Joins two texts with `glue` if neither is empty.
 fn joined(first: &str, glue: &str, second: &str) -> String {
     let glue = if first.is_empty() || second.is_empty() { "" } else { glue };
     format!("{first}{glue}{second}")
 }
 
-/// A call of the tool, with values that a real one could have.
+/// An example call of the tool, with realistic values.
 fn example(function: &Value, format: &Format) -> Result<String, TemplateError> {
     let arguments = example::arguments(&function["parameters"]);
-    // Where calls have an id, it has nine characters.
+    // Formats with ids use nine characters.
     let call = json!({"id": "example01", "function": {"name": function["name"], "arguments": arguments}});
     written(&[call], format)
 }
 
-/// The calls of a turn as the model writes them.
+/// The calls of a turn, as the model writes them.
 fn written(calls: &[Value], format: &Format) -> Result<String, TemplateError> {
     let call = |call: &Value| {
         let id = call["id"].as_str().unwrap_or_default().to_owned();

@@ -1,21 +1,21 @@
-//! How much stack, time and memory a rendering has.
+//! Limits of stack, time and memory for rendering.
 //!
-//! `jinja` bounds how deep templates and values nest; in a debug build even that takes more than a
-//! thread's usual stack.
-//! So both compiling and rendering run on a deep one.
+//! `jinja` limits how deep templates and values nest, but in a debug build even that exceeds the
+//! default stack of a thread.
+//! So templates are compiled and rendered on a larger stack.
 
 use std::io;
 
 use serde_json::{Map, Value};
 
-/// Bytes of the stack that templates are compiled and rendered on: address space, of which only
-/// what is used counts.
+/// Bytes of the stack that templates are compiled and rendered on; only the pages in use take
+/// memory.
 const STACK: usize = 256 << 20;
 
-/// Runs `work` on a deep stack.
+/// Runs `work` on a large stack.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If no thread can be started.
 pub(super) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
@@ -24,7 +24,7 @@ pub(super) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Res
     })
 }
 
-/// What a system lacks that has no thread.
+/// The error for a system that can't start a thread.
 fn no_thread(error: &io::Error) -> io::Error {
     let stack = STACK >> 20;
     io::Error::new(
@@ -35,9 +35,9 @@ fn no_thread(error: &io::Error) -> io::Error {
     )
 }
 
-/// Instructions that a rendering with these variables may take, which also say how much it may
-/// make.
-/// Honest templates need some dozen for each value, and as many again for each message where they
+/// How many instructions a rendering with these variables may execute, which also limits its
+/// output.
+/// Legitimate templates need a few dozen for each value, and as many again for each message if they
 /// look ahead from every message.
 pub(super) fn fuel(variables: &Map<String, Value>) -> u64 {
     fn count(value: &Value) -> u64 {

@@ -1,8 +1,8 @@
 //! A request's conversation as the values that chat templates read, in the shape that Hugging Face
-//! gave them.
+//! defined.
 //!
-//! Templates differ in what they can read; [`Dialect`] tells, by their text, what to give them
-//! instead.
+//! Templates differ in what they can read; [`Dialect`] determines from a template's text what to
+//! pass instead.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 
 use crate::request::{Message, Request, Role, Tool, ToolCall};
 
-/// In what a template reads a conversation otherwise than most.
+/// How a template deviates from the usual way of reading a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dialect {
-    /// It calls `reasoning_content` `thinking`.
+    /// It reads `reasoning_content` as `thinking`.
     pub thinking: bool,
     /// It reads reasoning as a part of the content.
     pub chunks: bool,
     /// It writes harmony messages: a turn that calls has either thoughts or text, and reasoning has
     /// an effort.
     pub harmony: bool,
-    /// Of a message's calls it sees the first only, or refuses others.
+    /// It prints only a message's first call, or refuses several.
     pub one_call: bool,
     /// Ids of calls must have nine characters.
     pub nine: bool,
-    /// It calls `tools` `xml_tools`.
+    /// It reads `tools` as `xml_tools`.
     pub xml_tools: bool,
     /// It prints no tools.
     pub without_tools: bool,
@@ -54,14 +54,14 @@ impl Dialect {
             xml_tools: xml_tools && !tools,
             without_tools,
             without_calls,
-            // Who knows nothing else may still print whatever role there is.
+            // A template without either may still print messages of any role.
             without_results: (without_tools || without_calls) && !has("'tool'") && !has("\"tool\""),
             without_system: has("System role not supported"),
             alternating: has("must alternate"),
         }
     }
 
-    /// The same, but if `described`, tools, calls and results are not left to the template.
+    /// Returns the dialect; if `described`, tools, calls and results aren't left to the template.
     pub(super) fn without(self, described: bool) -> Self {
         Dialect {
             xml_tools: self.xml_tools && !described,
@@ -123,13 +123,12 @@ impl Dialect {
         json!({"type": "function", "id": self.id(&call.id), "function": function})
     }
 
-    /// The id, or nine letters and digits that are always the same for it.
+    /// The id, or nine letters and digits derived from it.
     fn id(self, id: &str) -> Cow<'_, str> {
         if !self.nine || id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Cow::Borrowed(id);
         }
-        // FNV-1a, which no release of a library can change: prompts must not differ from run to
-        // run.
+        // FNV-1a is independent of library versions: prompts must not differ between runs.
         let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -142,7 +141,7 @@ impl Dialect {
     }
 }
 
-/// The same conversation with a message, and its result, for each call.
+/// Returns the conversation with one message, and its result, for each call.
 fn one_call_each(messages: &[Message]) -> Vec<Message> {
     let mut out = Vec::with_capacity(messages.len());
     let mut rest = messages;
@@ -157,7 +156,7 @@ fn one_call_each(messages: &[Message]) -> Vec<Message> {
         rest = after;
         let mut results: Vec<&Message> = results.iter().collect();
         for (index, call) in message.tool_calls.iter().enumerate() {
-            // What was said and thought belongs to the first.
+            // The first message keeps the text and the reasoning.
             let base = if index == 0 { message.clone() } else { Message::assistant("", Vec::new()) };
             out.push(Message { tool_calls: vec![call.clone()], ..base });
             let mine = |result: &&Message| result.tool_call_id.as_deref() == Some(&call.id);

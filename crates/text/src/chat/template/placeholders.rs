@@ -1,14 +1,14 @@
 //! Keeps conversations from forging the structure of a prompt.
 //!
-//! A control token's text inside a message would be tokenized as that token once the template has
-//! rendered.
-//! So before rendering a placeholder takes the place of each such text: one private-use character
-//! that occurs nowhere else.
-//! The tokenizer puts the plain text back.
-//! So it does for the marks that a template writes, if they are tokens of other kinds:
+//! The text of a control token inside a message would become that token once the rendered template
+//! is tokenized.
+//! So before rendering, each such text is replaced by a placeholder: one private-use character that
+//! occurs nowhere else.
+//! The tokenizer restores the plain text.
+//! The marks that a template writes are treated alike if they are tokens of other kinds:
 //! a file that says `</tool_response>` must not end its own frame.
-//! In what the assistant said marks stay, since templates look for some, such as `</think>`, and
-//! it wrote them itself.
+//! Marks stay in the assistant's messages, since templates look for some, such as `</think>`, and
+//! the model wrote them itself.
 
 use std::collections::HashSet;
 
@@ -25,22 +25,22 @@ const PRIVATE_USE: [std::ops::RangeInclusive<char>; 3] =
 pub(super) enum Guarded {
     /// Control tokens.
     Control,
-    /// Marks of the template too.
+    /// Control tokens and the template's marks.
     Marks,
 }
 
-/// Hands out placeholders for one prompt.
+/// Assigns placeholders for one prompt.
 pub(super) struct Placeholders<'a> {
-    /// Longest first, so that a text is not broken by a shorter one inside it.
+    /// Longest first, so that a shorter text inside a longer one doesn't match first.
     control: Vec<&'a str>,
-    /// The same with marks.
+    /// Control tokens and marks, longest first.
     all: Vec<&'a str>,
     free: Box<dyn Iterator<Item = char>>,
     used: Vec<(char, String)>,
 }
 
 impl<'a> Placeholders<'a> {
-    /// Placeholders that occur neither in the template nor in the values.
+    /// Chooses placeholders that occur neither in the template nor in the values.
     pub(super) fn new<'v>(
         control: &'a [String],
         marks: &'a [String],
@@ -63,7 +63,7 @@ impl<'a> Placeholders<'a> {
         Placeholders { control, all, free: Box::new(free), used: Vec::new() }
     }
 
-    /// Replaces what is guarded in all strings and keys of `value`.
+    /// Replaces the guarded texts in all strings and keys of `value`.
     pub(super) fn protect(&mut self, value: &mut Value, guarded: Guarded) -> Result<(), TemplateError> {
         match value {
             Value::String(text) => self.protect_text(text, guarded)?,
@@ -82,7 +82,7 @@ impl<'a> Placeholders<'a> {
         Ok(())
     }
 
-    /// The placeholders that were needed.
+    /// The placeholders that were used.
     pub(super) fn into_used(self) -> Vec<(char, String)> {
         self.used
     }
@@ -105,8 +105,8 @@ impl<'a> Placeholders<'a> {
         self.protect_end(text, guarded)
     }
 
-    /// What begins like a control token at the end of a text could be completed by what the
-    /// template puts after it.
+    /// Replaces the prefix of a control token at the end of a text, which the template's next text
+    /// could complete.
     fn protect_end(&mut self, text: &mut String, guarded: Guarded) -> Result<(), TemplateError> {
         let texts = self.texts(guarded);
         let longest = texts.first().map_or(0, |token| token.len());
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(placeholders.into_used(), expected);
     }
 
-    /// Two texts that the template prints side by side must not be a control token together.
+    /// Two texts that the template prints next to each other must not form a control token.
     #[test]
     fn the_beginning_of_a_control_text_at_the_end_is_one_too() {
         let control = ["<|im_end|>".to_owned(), "<eos>".to_owned()];
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(used, ["<|im_", "<", "<|im_end|"]);
     }
 
-    /// Nor can they forge the marks of the template itself where these are tokens that any text can
-    /// have; what the assistant said keeps them, since templates look for them.
+    /// Texts can't forge the template's own marks either where these are tokens that any text can
+    /// contain; the assistant's messages keep them, since templates look for them.
     #[test]
     fn what_others_say_has_no_marks() {
         let source = "{% for m in messages %}<r>{{ m.role }}:{{ m.content.split('</think>')|last }}</r>{% endfor %}{% if tools %}{{ tools[0].function.description }}{% endif %}";
@@ -200,7 +200,7 @@ mod tests {
         assert!(user.ends_with("<other>\u{e004}</r>"), "{user}");
         assert_eq!(user.matches("</r>").count(), 1, "{user}");
         assert!(!user.contains("tool_response") && !user.contains("think"), "{user}");
-        // The assistant's own, its end, and none of the tool's.
+        // The assistant's mark and its end remain, none of the tool's.
         assert!(rest.starts_with(":b</r></r>") && rest.matches("</r>").count() == 2, "{rest}");
         let whole = prompt
             .placeholders

@@ -1,25 +1,25 @@
-//! What a template makes of messages' texts: found out by rendering probes, once, and held against
-//! every prompt.
+//! How a template prints the texts of messages: determined once by rendering probes, and checked
+//! for every prompt.
 //!
-//! Some templates read a content only as a list of parts and print nothing for a text; some leave a
-//! role out.
-//! Neither says so.
+//! Some templates read a content only as a list of parts and print nothing for a text; some omit a
+//! role.
+//! Neither raises an error.
 
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
 
 use super::ChatTemplate;
 
-/// The text that probes say: nothing that templates contain.
+/// The text of probes; no template contains it.
 const PROBE: &str = "Qzvxkw";
-/// The time of probes.
+/// The current time in probes.
 const NOON: DateTime = jiff::civil::datetime(2026, 1, 1, 12, 0, 0, 0);
-/// How many words of a text are looked for that doesn't occur as it is.
+/// How many words to look for of a text that doesn't occur verbatim.
 const WORDS: usize = 32;
-/// How many messages that don't stand in the prompt as they are may be looked for word by word.
+/// How many messages that aren't in the prompt verbatim may be searched word by word.
 const MISSES: usize = 64;
 
-/// How a template reads what is said.
+/// How a template reads the texts of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     /// The roles whose content it reads only as parts.
@@ -31,7 +31,7 @@ pub(super) struct Reading {
 const ROLES: [&str; 4] = ["user", "system", "assistant", "tool"];
 
 impl Reading {
-    /// Renders a conversation for each role, with a text and, if that is not printed, with a part.
+    /// Renders a conversation for each role, with a text and, if that isn't printed, with a part.
     pub(super) fn of(template: &ChatTemplate) -> Self {
         let mut reading = Reading::default();
         let prints = |reading: Reading, role: &str| {
@@ -62,7 +62,7 @@ impl Reading {
         reading
     }
 
-    /// Makes parts of the texts of those roles that are read only so.
+    /// Converts texts to parts for those roles that are read only as parts.
     pub(super) fn give_parts(self, messages: &mut [Value]) {
         for message in messages {
             let role =
@@ -74,7 +74,7 @@ impl Reading {
     }
 }
 
-/// The shortest conversation in which `role` says the probe.
+/// The shortest conversation in which `role` sends the probe.
 fn conversation(role: &str) -> Vec<Value> {
     let says = |role: &str, text: &str| json!({"role": role, "content": text});
     let call = json!({"type": "function", "id": "call00001", "function": {"name": "f", "arguments": {}}});
@@ -90,13 +90,12 @@ fn conversation(role: &str) -> Vec<Value> {
     }
 }
 
-/// The first message whose text does not stand in the prompt: its role and its text.
-/// Templates may trim a text, escape it, take thoughts out of it or leave out what stands beside a
-/// call.
-/// So of a text that does not occur as it is, half the words must.
+/// The role and the text of the first message whose text isn't in the prompt.
+/// Templates may trim a text, escape it, remove reasoning from it or leave out text next to a call.
+/// So if a text doesn't occur verbatim, half of its words must.
 pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, &'a str)> {
-    // Messages stand in their order, so that all are looked for in one pass.
-    // Only the system's may stand anywhere.
+    // Messages occur in order, so that one pass finds all of them.
+    // Only the system message may be anywhere.
     let (mut from, mut misses) = (0, 0);
     for message in messages {
         let role = message["role"].as_str().unwrap_or_default();
@@ -111,12 +110,13 @@ pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, 
         }
         for text in texts {
             let text = text.trim();
-            // What precedes the last line, or the end of thoughts in it, may be thoughts.
+            // Everything before the last line, or before the end of reasoning in it, may be
+            // reasoning.
             let last = text.lines().next_back().unwrap_or_default();
             let last = last.rsplit("</think>").next().unwrap_or_default();
             let shown = if assistant { last.trim() } else { text };
             let start = if role == "system" { 0 } else { from };
-            // Each goes through the whole prompt.
+            // Each such search reads the whole prompt.
             if misses > MISSES {
                 return None;
             }
@@ -131,7 +131,7 @@ pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, 
     None
 }
 
-/// Whether at least half of the words stand in the prompt.
+/// Whether at least half of the words occur in the prompt.
 fn mostly(text: &str, prompt: &str) -> bool {
     let words: Vec<&str> =
         text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
@@ -160,7 +160,7 @@ mod tests {
         check(json!([message("assistant", "No.")]), "<assistant>", Some(("assistant", "No.")));
         let call = json!({"role": "assistant", "content": "I look.", "tool_calls": [{}]});
         check(json!([call]), "<call>", None);
-        // The same words again are looked for behind the first.
+        // A repeated text has to occur again, after the first.
         check(json!([message("user", "one two"), message("user", "one two")]), "<user>one two<end>", None);
         check(json!([message("user", "u"), message("system", "S")]), "<system>S<user>u", None);
         let part = json!([{"type": "text", "text": "words"}]);

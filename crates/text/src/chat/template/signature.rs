@@ -1,15 +1,15 @@
-//! A tool as one line, the way a language writes a function: a fraction of the tokens of its JSON
-//! schema.
+//! A tool as one line, written like a function of a programming language: a fraction of the tokens
+//! of its JSON schema.
 //!
-//! `read_file(path: string, lines?: integer): Return the text of a file`, and below it a line for
+//! `read_file(path: string, lines?: integer): Return the text of a file`, followed by a line for
 //! each parameter that has a description.
 //! Types are written as in TypeScript.
-//! What a type can't say (lengths, patterns) is held by the grammar, or told when a call is
-//! refused.
+//! Constraints that a type can't express (lengths, patterns) are enforced by the grammar, or
+//! reported when a call is refused.
 
 use serde_json::{Map, Value};
 
-/// How deep types are written out; below, an object is `object`.
+/// How deep types are written out; deeper objects are `object`.
 const DEPTH: usize = 4;
 
 /// The lines of a tool: `function` has `name`, `description` and `parameters`.
@@ -33,7 +33,7 @@ pub(super) fn signature(function: &Value) -> String {
     lines.join("\n")
 }
 
-/// `name: type` of each property, with `?` where it may be left out.
+/// `name: type` of each property, with `?` if it is optional.
 fn fields(schema: &Value, root: &Value, depth: usize) -> Vec<String> {
     let required = |name: &str| {
         let list = schema.get("required").and_then(Value::as_array);

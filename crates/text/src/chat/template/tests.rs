@@ -8,7 +8,7 @@ use crate::request::{Message, Segment, Tool, ToolCall};
 
 const NOON: DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
 
-/// Templates with records that don't agree, and why.
+/// Templates whose records disagree, and why.
 const EXCEPTIONS: [(&str, &str); 1] = [(
     "meetkai-functionary-medium-v3.1",
     "it joins texts marked `safe` with others by `+`, and Jinja2 then escapes the others for HTML; here they stay as they are, \
@@ -19,8 +19,8 @@ fn fixtures() -> Option<PathBuf> {
     crate::absent::shared("fixtures/chat")
 }
 
-/// What a record expects: a prompt, the template's own refusal, or any failure (whose wording is
-/// Python's).
+/// The expectation of a record: a prompt, the template's own refusal, or any failure (with
+/// Python's message).
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Prompt(String),
@@ -62,7 +62,7 @@ fn render(template: &ChatTemplate, record: &Value, scenarios: &Value) -> Outcome
     }
 }
 
-/// The place where two texts part.
+/// The position at which two texts diverge.
 fn difference(expected: &str, actual: &str) -> String {
     let at = common_prefix(expected, actual);
     let around = |text: &str| {
@@ -94,8 +94,8 @@ fn fixtures_agree() {
                     Err(error) => Outcome::Raised(error.to_string()),
                 },
             );
-            // Python fails where we may well render: what a sandbox or a type error forbids is not
-            // the template's rule.
+            // Python may fail where we render: sandbox restrictions and type errors aren't part of
+            // the template.
             lenient += usize::from(expected == Outcome::Failed && matches!(actual, Outcome::Prompt(_)));
             if actual == expected || expected == Outcome::Failed {
                 agree += 1;
@@ -115,7 +115,7 @@ fn fixtures_agree() {
     assert!(agree * 100 >= total * 99, "{agree} of {total}");
 }
 
-/// The built-in templates beside the template that their family's models were released with.
+/// The built-in templates, each with the template that its family's models were released with.
 const BUILT_IN: [(&str, &str); 8] = [
     ("qwen3.jinja", "Qwen-Qwen3-0.6B"),
     ("qwen35.jinja", "Qwen3.5-4B"),
@@ -131,12 +131,12 @@ const BUILT_IN: [(&str, &str); 8] = [
 fn may_differ(built_in: &str, record: &Value) -> bool {
     let has_system = record["messages"][0]["role"] == "system";
     match built_in {
-        // The released template has a page of its vendor's for conversations without a system
+        // The released template has its vendor's own text for conversations without a system
         // prompt.
         "mistral-small.jinja" => !has_system,
         // Gemma 2 has no system prompt.
         "gemma3.jinja" => has_system,
-        // The vendor's own tools, which nobody here can run.
+        // The vendor's own tools, which we can't run.
         "gpt-oss.jinja" => !record["kwargs"]["extra"]["builtin_tools"].is_null(),
         _ => false,
     }
@@ -165,7 +165,7 @@ fn built_in_templates_render_what_released_ones_do() {
             } else if actual == expected || matches!(expected, Outcome::Failed) {
                 agree += 1;
             } else if matches!((&expected, &actual), (Outcome::Raised(_), Outcome::Raised(_))) {
-                // Both refuse, each in its own words.
+                // Both refuse; the wording may differ.
                 agree += 1;
             } else {
                 let parts = difference(&format!("{expected:?}"), &format!("{actual:?}"));
@@ -177,8 +177,8 @@ fn built_in_templates_render_what_released_ones_do() {
     }
 }
 
-/// A conversation with all that a family can have: system prompt, tools, reasoning, a call, its
-/// result, a further question.
+/// A conversation with everything that a family supports: system prompt, tools, reasoning, a call,
+/// its result, a further question.
 fn whole() -> Request {
     let call = ToolCall {
         id: "call_0".into(),
@@ -245,8 +245,8 @@ fn golden_prompts() {
     }
 }
 
-/// Whatever turns a conversation leaves out, the templates of all families render it, with every
-/// text in it.
+/// Whatever turns a conversation lacks, the templates of all families render it, including all of
+/// its texts.
 #[test]
 fn conversations_without_alternating_turns_are_rendered() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/templates");
@@ -314,7 +314,7 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
     {{ c | tojson }}{% endfor %}<|im_end|>\n{% endfor %}{{ tools | tojson }}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// A template that reads texts only as parts gets parts, whatever role they are of.
+/// A template that reads texts only as parts gets parts, for every role.
 #[test]
 fn templates_that_read_parts_get_parts() {
     let parts = "{% for m in messages %}<{{ m['role'] }}>{% for p in m['content'] %}{% if p['type'] == 'text' %}\
@@ -331,7 +331,7 @@ fn templates_that_read_parts_get_parts() {
     let expected = "<system>Be brief.<end_of_utterance><user>One<end_of_utterance><assistant>Two<end_of_utterance>\
         <user>Three<end_of_utterance>";
     check(parts, expected);
-    // Only the user's, and only the assistant's.
+    // Only the user's messages, then only the assistant's.
     let of = |role: &str| {
         format!(
             "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.role == '{role}' %}}{{% for p in m.content %}}\
@@ -340,10 +340,10 @@ fn templates_that_read_parts_get_parts() {
     };
     check(&of("user"), expected);
     check(&of("assistant"), expected);
-    // A template that takes both gets texts.
+    // A template that reads both gets texts.
     let both = "{% for m in messages %}{{ 'text' if m.content is string else 'parts' }} {{ m.content }};{% endfor %}";
     check(both, "text Be brief.;text One;text Two;text Three;");
-    // One that prints no system message gets it with the user's first words.
+    // A template that prints no system message gets it with the user's first words.
     let users = "{% for m in messages %}{% if m.role != 'system' %}{{ m.content }};{% endif %}{% endfor %}";
     check(users, "Be brief.\n\nOne;Two;Three;");
 }
@@ -370,8 +370,8 @@ fn words_that_a_template_leaves_out_are_an_error() {
     check("", vec![Message::user(&long)], &format!("user says (`{}`)", &long[..60]));
 }
 
-/// Whatever the released templates do with texts, none is taken for lost, and the first words of
-/// all roles are there.
+/// No text is reported as lost with the released templates, and the prompts contain the first words
+/// of all roles.
 #[test]
 fn released_templates_lose_no_words() {
     let Some(chat) = fixtures() else { return };
@@ -493,7 +493,7 @@ fn long_chains_do_not_overflow_the_stack() {
     check(&format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)));
 }
 
-/// What comes from tools and their results can't forge a turn, nor the marks of the generic format.
+/// Tool descriptions and results can forge neither a turn nor the marks of the generic format.
 #[test]
 fn the_generic_format_keeps_texts_harmless() {
     let source = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}";
@@ -518,7 +518,7 @@ fn the_generic_format_keeps_texts_harmless() {
         ..Request::default()
     };
     let prompt = ChatTemplate::new(source, "", "").unwrap().render(&request, &control, NOON).unwrap();
-    // The section's three marks: the example's call, the assistant's call, and the response.
+    // The section's marks: the example's call, the assistant's call, and the response.
     assert_eq!(prompt.text.matches("<s>").count(), 4, "{}", prompt.text);
     assert_eq!(prompt.text.matches("<tool_call>").count(), 2, "{}", prompt.text);
     assert_eq!(prompt.text.matches("</tool_response>").count(), 1, "{}", prompt.text);
@@ -547,7 +547,7 @@ fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
     check(&format!("{{# System role not supported #}}{all}{{% endfor %}}"), "user S\n\n# Tools\n");
     check(&format!("{all}{{{{ m.tool_calls }}}}{{% endfor %}}"), "system S\n\n# Tools\n");
 
-    // A format that has to be described takes no part of the template's own.
+    // A format that the prompt has to describe uses no part of the template's own.
     let own =
         format!("{{% if tools %}}TOOLS{{% endif %}}{all}{{{{ m.tool_calls }}}}{{% endfor %}}{{# 'tool' #}}");
     let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::generic());

@@ -1,20 +1,20 @@
-//! Conversations for templates that refuse turns which don't alternate.
+//! Makes turns alternate for templates that refuse any others.
 //!
-//! Many things leave turns out: a turn that was stopped, an empty answer, a client with two
-//! messages at once, an assistant that greets first.
-//! Here turns are joined or filled in, so that the conversation goes on.
+//! Conversations lack turns for many reasons: a stopped turn, an empty answer, a client that sends
+//! two messages at once, an assistant that greets first.
+//! This module joins turns or fills them in.
 //! Works on messages as templates read them.
 
 use serde_json::{Value, json};
 
-/// Stands where the assistant was stopped before it answered.
+/// Replaces an answer that was stopped before it began.
 const STOPPED: &str = "I stopped here.";
 
-/// The same conversation with turns that alternate, the user's first; calls and their results are
-/// no turns.
+/// Returns the conversation with alternating turns, the user's first; calls and their results don't
+/// count as turns.
 pub(super) fn alternating(messages: Vec<Value>) -> Vec<Value> {
     let mut out: Vec<Value> = Vec::with_capacity(messages.len());
-    // Whose turn the last one was.
+    // The role of the last turn.
     let mut last = "assistant";
     for mut message in messages {
         let role = match message["role"].as_str() {
@@ -25,12 +25,12 @@ pub(super) fn alternating(messages: Vec<Value>) -> Vec<Value> {
                 continue;
             }
         };
-        // Some templates refuse an answer of nothing.
+        // Some templates refuse an empty answer.
         if role == "assistant" && message["content"] == "" {
             continue;
         }
         if role == last {
-            // The first turn has none before it, and others may have calls and results between.
+            // The first turn has none before it, and calls and results may separate others.
             match out.last_mut().filter(|before| before["role"] == role && before.get("tool_calls").is_none())
             {
                 Some(before) => {
@@ -47,9 +47,9 @@ pub(super) fn alternating(messages: Vec<Value>) -> Vec<Value> {
     out
 }
 
-/// Appends a content to another: texts with a blank line between, or lists of parts.
+/// Appends a content to another: texts are separated by a blank line, lists of parts concatenated.
 fn join(content: &mut Value, more: Value) {
-    // Appended in place: a thousand turns of one role would else be copied a thousand times.
+    // In place: otherwise a thousand turns of one role would be copied a thousand times.
     if let (Value::String(text), Some(more)) = (&mut *content, more.as_str()) {
         text.push_str("\n\n");
         text.push_str(more);
@@ -68,8 +68,8 @@ fn join(content: &mut Value, more: Value) {
 mod tests {
     use super::*;
 
-    /// Messages by their first letter: `s`ystem, `u`ser, `a`ssistant, `c`alls, `t`ool; what follows
-    /// is the content.
+    /// Messages by their first letter: `s`ystem, `u`ser, `a`ssistant, `c`alls, `t`ool; the rest is
+    /// the content.
     fn messages(written: &[&str]) -> Vec<Value> {
         let message = |written: &&str| {
             let (kind, content) = written.split_at(1);

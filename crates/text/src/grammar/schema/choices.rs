@@ -1,9 +1,9 @@
-//! Counts of properties, as a choice of which properties are there.
+//! Resolves counts of properties into choices of which properties are present.
 
-/// Into how many alternatives a count of properties, or of items that differ, may be resolved.
+/// Most alternatives into which a count of properties, or of distinct items, is resolved.
 pub(super) const MOST_ALTERNATIVES: usize = 128;
 
-/// Whether a key is there.
+/// Whether a key is present.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Presence {
     Always,
@@ -11,12 +11,12 @@ pub(super) enum Presence {
     Never,
 }
 
-/// The ways in which an object can have as many properties as its schema wants.
+/// The ways in which an object can have the number of properties that its schema requires.
 pub(super) struct Choices {
-    /// Whether there may be keys that are no properties.
+    /// Whether the object may have keys that aren't properties.
     open: bool,
     max: Option<u64>,
-    /// For each way the presence of each property, and how many other keys there are at least.
+    /// For each way the presence of each property, and the minimum number of other keys.
     pub made: Vec<(Vec<Presence>, u64)>,
 }
 
@@ -25,8 +25,8 @@ impl Choices {
         Choices { open, max, made: Vec::new() }
     }
 
-    /// Settles the properties of `rest` one by one until no count depends on them; `None` if there
-    /// are too many ways.
+    /// Settles the properties of `rest` one by one until no count depends on them; `None` if this
+    /// takes too many alternatives.
     pub(super) fn resolve(&mut self, rest: &[Presence], settled: Vec<Presence>, min: u64) -> Option<()> {
         let always =
             settled.iter().chain(rest).filter(|presence| **presence == Presence::Always).count() as u64;
@@ -35,8 +35,7 @@ impl Choices {
         let room = self.max.map(|max| max.checked_sub(always));
         match room {
             Some(None) => return Some(()),
-            // A key that is no property may be written twice, so that more than one can't be
-            // counted on.
+            // A key that isn't a property may be written twice, so that only one such key counts.
             _ if missing > maybe + u64::from(self.open) => return Some(()),
             _ => {}
         }

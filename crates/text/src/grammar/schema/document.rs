@@ -1,4 +1,4 @@
-//! The document that a schema is: its draft, and what references point at.
+//! The document of a schema: its draft, and the targets of references.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ pub(super) enum Draft {
 pub(super) struct Document<'a> {
     pub root: &'a Value,
     pub draft: Draft,
-    /// The pointers of named schemas, found when they are first asked for.
+    /// JSON pointers of named schemas, collected on first use.
     anchors: OnceCell<HashMap<&'a str, String>>,
 }
 
 impl<'a> Document<'a> {
-    /// Without a known `$schema` the newest draft is taken; `None` for draft 3 and older.
+    /// Without a known `$schema` the newest draft applies; `None` for draft 3 and older.
     pub(super) fn new(root: &'a Value) -> Option<Self> {
         let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
         let dialect = dialect.trim_end_matches('#').trim_end_matches("/schema");
@@ -39,7 +39,7 @@ impl<'a> Document<'a> {
         Some(Document { root, draft, anchors: OnceCell::new() })
     }
 
-    /// The pointer that a reference stands for, if it leads to a place in this document.
+    /// The JSON pointer for a reference, if it refers to this document.
     pub(super) fn pointer(&self, reference: &str) -> Option<String> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let own = self.own_id(self.root).unwrap_or_default().trim_end_matches('#');
@@ -48,7 +48,7 @@ impl<'a> Document<'a> {
         }
         let fragment = decoded(fragment)?;
         let pointer = match fragment.strip_prefix('/') {
-            // Some write the root as `#/`.
+            // Some schemas write the root as `#/`.
             Some("") if self.root.pointer("/").is_none() => String::new(),
             Some(_) => fragment,
             None if fragment.is_empty() => fragment,
@@ -57,7 +57,7 @@ impl<'a> Document<'a> {
         self.root.pointer(&pointer).map(|_| pointer)
     }
 
-    /// Whether a place lies in a subschema with an id of its own, against which references resolve.
+    /// Whether a pointer lies in a subschema with its own id, which changes how references resolve.
     pub(super) fn is_embedded(&self, pointer: &str) -> bool {
         let ends = pointer.char_indices().filter(|&(_, character)| character == '/').map(|(at, _)| at);
         let inside = ends.skip(1).chain([pointer.len()]).filter(|&end| end > 0);
@@ -80,7 +80,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Notes the pointers of a schema and of all in it, by their names; the first of a name counts.
+/// Collects the pointers of all named schemas in `value`; the first of a name wins.
 fn name_all<'a>(value: &'a Value, at: &str, depth: usize, anchors: &mut HashMap<&'a str, String>) {
     if depth > 64 {
         return;
@@ -105,12 +105,12 @@ fn name_all<'a>(value: &'a Value, at: &str, depth: usize, anchors: &mut HashMap<
     }
 }
 
-/// The pointer to a key of what a pointer points at.
+/// Appends a key to a JSON pointer.
 pub(crate) fn child(at: &str, key: &str) -> String {
     format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Resolves `%41`.
+/// Decodes percent-encoding such as `%41`.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

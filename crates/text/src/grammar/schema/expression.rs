@@ -1,16 +1,16 @@
-//! Reads regular expressions of ECMA-262 into nodes and classes of characters.
+//! Parses ECMA-262 regular expressions into nodes and character classes.
 
 use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// How often an expression may be repeated by a number, and how deep groups may nest.
+/// Largest repeat count of an expression.
 const MOST_REPEATS: u32 = 100_000;
 const MOST_NESTED: usize = 32;
-/// How long an expression may be, in bytes.
+/// Longest expression, in bytes.
 const LONGEST: usize = 16_384;
 
-/// Reads a whole expression, or says what it has that is not supported.
+/// Parses a whole expression; the error names the unsupported part.
 pub(super) fn read(source: &str) -> Result<Expression, String> {
     if source.len() > LONGEST {
         return Err(format!("the expression is longer than {LONGEST} bytes"));
@@ -33,7 +33,7 @@ pub(super) enum Expression {
     Repeat(Box<Expression>, u32, Option<u32>),
 }
 
-/// A character as it may stand in an expression and in a class.
+/// A character, escaped for use in an expression or a class.
 pub(super) fn escaped(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         character.into()
@@ -55,7 +55,7 @@ impl Class {
         Class { ranges: ranges.to_vec(), ..Class::default() }
     }
 
-    /// As llguidance reads it.
+    /// Writes the class in llguidance's syntax.
     pub(super) fn write(&self) -> String {
         let mut text = String::from(if self.negated { "[^" } else { "[" });
         for &(first, last) in &self.ranges {
@@ -67,7 +67,7 @@ impl Class {
         text + &self.properties + "]"
     }
 
-    /// All characters outside of ranges that are in order.
+    /// All characters outside of sorted ranges.
     fn outside(ranges: &[(char, char)]) -> Vec<(char, char)> {
         let (mut outside, mut start) = (Vec::new(), Some('\0'));
         for &(first, last) in ranges {
@@ -112,7 +112,7 @@ impl Class {
         self.properties += &other.properties;
     }
 
-    /// Whether every character is in it, as far as its ranges tell.
+    /// Whether the class contains every character, judged by its ranges.
     pub(super) fn is_any(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();
@@ -130,7 +130,7 @@ impl Class {
         }
     }
 
-    /// The character, if there is only one.
+    /// The character, if the class has only one.
     pub(super) fn single(&self) -> Option<char> {
         match self.ranges[..] {
             [(first, last)] if first == last && self.properties.is_empty() && !self.negated => Some(first),
@@ -223,7 +223,7 @@ impl ExpressionReader<'_> {
         self.greed().map(|()| Some(bounds))
     }
 
-    /// `{2}`, `{2,}` or `{2,5}`; any other brace stands for itself.
+    /// `{2}`, `{2,}` or `{2,5}`; any other brace is literal.
     fn counted(&mut self) -> Result<Option<(u32, Option<u32>)>, String> {
         let mut ahead = self.rest.clone();
         ahead.next();
@@ -255,7 +255,7 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// After the backslash.
+    /// Reads an escape, after the backslash.
     fn escape(&mut self, in_class: bool) -> Result<Class, String> {
         let escape = self.rest.next().ok_or("an escape is not finished")?;
         let one = |character: char| Ok(Class::new(&[(character, character)]));
@@ -290,7 +290,7 @@ impl ExpressionReader<'_> {
         code.ok_or_else(|| format!("an escape needs {digits} hexadecimal digits"))
     }
 
-    /// Four digits, or a pair of surrogates.
+    /// Reads four hex digits, or a surrogate pair.
     fn unicode(&mut self) -> Result<char, String> {
         let code = self.code(4)?;
         if (0xd800..0xdc00).contains(&code) && self.eat("\\u") {
@@ -314,7 +314,7 @@ impl ExpressionReader<'_> {
         Ok(Class { properties: format!("\\{escape}{{{name}}}"), ..Class::default() })
     }
 
-    /// After the opening bracket.
+    /// Reads a class, after the opening bracket.
     fn class(&mut self) -> Result<Class, String> {
         let mut class = Class { negated: self.eat("^"), ..Class::default() };
         if self.rest.peek() == Some(&']') {
@@ -333,7 +333,7 @@ impl ExpressionReader<'_> {
             match (first.single(), last.single()) {
                 (Some(first), Some(last)) if first <= last => class.ranges.push((first, last)),
                 (Some(_), Some(_)) => return Err("a range ends before it begins".into()),
-                // A hyphen beside a class stands for itself.
+                // A hyphen next to a class is literal.
                 _ => {
                     class.ranges.push(('-', '-'));
                     class.add(first);
@@ -343,7 +343,7 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// The next item of a class, `None` at its end.
+    /// The next item of a class; `None` at its end.
     fn item(&mut self) -> Result<Option<Class>, String> {
         match self.rest.next().ok_or("a class has no end")? {
             ']' => Ok(None),

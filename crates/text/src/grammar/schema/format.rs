@@ -1,16 +1,17 @@
-//! The formats of strings, as patterns.
+//! The formats of strings as patterns.
 //!
-//! Each permits only texts that every validator takes for the format, not all of them.
-//! Years begin at 1000, there are no leap seconds, and no brackets in the hosts of URIs.
+//! Each pattern matches only texts that every validator accepts for the format, but not all of
+//! them.
+//! Years begin at 1000; leap seconds and brackets in the hosts of URIs are excluded.
 //! Sources: RFC 3339, 3986, 4122, 5321, 6901, 1123.
 
-/// What a format demands.
+/// How a format constrains strings.
 pub(super) enum Format {
-    /// Texts that match this in full, of at most so many characters.
+    /// Texts must match this expression in full, and have at most this many characters.
     Known(String, Option<u64>),
     /// A format that can't be guaranteed.
     Unsupported,
-    /// Not one of JSON schema: it only annotates.
+    /// Not defined by JSON schema: only an annotation.
     Annotation,
 }
 
@@ -19,7 +20,7 @@ const DATE: &str = "(?:[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3
     |(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)";
 const TIME: &str = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:[.][0-9]{1,6})?\
     (?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-/// Without hyphens in third and fourth place, which announce punycode.
+/// Without hyphens in third and fourth position, which mark punycode.
 const LABEL: &str = "[A-Za-z0-9](?:[A-Za-z0-9-]?[A-Za-z0-9])?\
     |[A-Za-z0-9][A-Za-z0-9-](?:[A-Za-z0-9][A-Za-z0-9-]|-[A-Za-z0-9])(?:[A-Za-z0-9-]{0,58}[A-Za-z0-9])\
     |[A-Za-z0-9][A-Za-z0-9-][A-Za-z0-9-][A-Za-z0-9]";
@@ -29,7 +30,7 @@ const UUID: &str = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}";
 const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 const UNRESERVED: &str = "-A-Za-z0-9._~!$&'()*+,;=";
 
-/// Looks a format up by its name in JSON schema.
+/// Looks up a format by its name in JSON schema.
 pub(super) fn lookup(name: &str) -> Format {
     let pattern = match name {
         "date" => DATE.into(),
@@ -53,7 +54,7 @@ pub(super) fn lookup(name: &str) -> Format {
     Format::Known(pattern, None)
 }
 
-/// Weeks, or years to days and hours to seconds without a gap.
+/// Weeks, or years to days and hours to seconds without gaps.
 fn duration() -> String {
     let n = "[0-9]{1,9}";
     let date = format!("(?:{n}Y(?:{n}M(?:{n}D)?)?|{n}M(?:{n}D)?|{n}D)");
@@ -69,7 +70,7 @@ fn ipv4() -> String {
     format!("{OCTET}(?:[.]{OCTET}){{3}}")
 }
 
-/// In full, or with one run of zeros left out.
+/// In full, or with one run of zeros omitted.
 fn ipv6() -> String {
     let group = "[0-9a-fA-F]{1,4}";
     let shortened = (0..=5).map(|left| {
@@ -92,7 +93,7 @@ fn uri() -> String {
     format!("[A-Za-z][A-Za-z0-9+.-]*:{path}{}", query_and_fragment())
 }
 
-/// A reference whose first segment has no colon.
+/// A reference whose first segment contains no colon.
 fn relative() -> String {
     let (first, segment) = (character("@"), character(":@"));
     format!("(?:/?{first}+(?:/{segment}*)*)?{}", query_and_fragment())

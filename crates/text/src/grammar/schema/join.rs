@@ -1,4 +1,4 @@
-//! Reads the keywords that join schemas: alternatives, conditions, negations, references.
+//! Reads the keywords that combine schemas: alternatives, conditions, negations, references.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use super::read::Reader;
 use super::shape::{Object, Property, Schema, Shape, Text};
 use super::typed::{malformed, names, schemas};
 
-/// In the order in which they are applied.
-/// Keys that they declare come after those of the schema itself, and what chooses by exclusion
-/// comes last, when most is known.
+/// The combining keywords in the order in which they are applied.
+/// Keys that they declare come after those of the schema itself; keywords that exclude values come
+/// last, when most is known.
 const JOINING: [&str; 16] = [
     "enum",
     "const",
@@ -34,7 +34,7 @@ const JOINING: [&str; 16] = [
 ];
 
 impl Reader<'_> {
-    /// The part of `schema` that the joining keywords beside it permit too.
+    /// The part of `schema` that its combining keywords permit as well.
     pub(super) fn join(
         &mut self,
         mut schema: Schema,
@@ -106,7 +106,7 @@ impl Reader<'_> {
         options.map(|(index, option)| self.read(option, &format!("{place}/{index}"))).collect()
     }
 
-    /// All within a schema that another leaves out; `None` if that can't be said.
+    /// The values of a schema that another excludes; `None` if they can't be expressed.
     fn outside(
         &mut self,
         within: &Schema,
@@ -123,7 +123,7 @@ impl Reader<'_> {
         })
     }
 
-    /// `if` and `then`, or neither `if` but `else`.
+    /// Applies `if` and `then`, or not `if` but `else`.
     fn conditional(
         &mut self,
         within: &Schema,
@@ -152,7 +152,7 @@ impl Reader<'_> {
         Ok(union(&branches))
     }
 
-    /// The options without what they share, within a schema.
+    /// The values of exactly one option, within a schema.
     fn one_of(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         self.negating(place, |reader| {
             let options = reader.options(value, place)?;
@@ -180,7 +180,7 @@ impl Reader<'_> {
         })
     }
 
-    /// All keys that the objects of a schema can have, if it closes them.
+    /// All keys that the objects of a schema can have, if the schema closes them.
     fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, SchemaError> {
         let (mut names, mut seen) = (Vec::new(), HashSet::new());
         let mut open = vec![Rc::new(schema.clone())];
@@ -203,7 +203,7 @@ impl Reader<'_> {
         Ok(Some(names))
     }
 
-    /// Objects without a key, and those with it that satisfy more.
+    /// Objects without a key, and those with it that satisfy another schema.
     fn dependent(
         &mut self,
         mut schema: Schema,
@@ -232,7 +232,7 @@ impl Reader<'_> {
         Ok(schema)
     }
 
-    /// Keys that no schema declares satisfy one more schema.
+    /// Requires keys that no schema declares to satisfy one more schema.
     fn unevaluated(&mut self, schema: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         let others = self.read(value, place)?;
         let mut shapes = Vec::new();

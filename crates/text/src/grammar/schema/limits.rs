@@ -1,17 +1,16 @@
-//! Ends for what a schema lets go on for ever.
+//! Limits what a schema leaves unbounded.
 
 use serde_json::{Map, Value, json};
 
-/// Items of a list, and keys of an object beside its properties, where the schema sets no limit.
+/// Most items of a list, and keys of an object besides its properties, if the schema sets no limit.
 const ITEMS: u64 = 64;
-/// How deep values nest of which a schema says nothing, and how many a list or an object of such
-/// has.
+/// How deep values without a schema nest, and how many such values a list or an object has.
 const NESTED: usize = 2;
 const FREE: u64 = 8;
 
-/// A written schema whose strings have at most so many characters where it sets no limit itself;
-/// then lists, objects and free-form values end too.
-/// Only definitions that refer to themselves go on.
+/// Limits the strings of a written schema to `most` characters unless it sets its own limit;
+/// lists, objects and free-form values are limited too.
+/// Only recursive definitions stay unbounded.
 pub(super) fn limited(mut schema: Value, most: Option<usize>) -> Value {
     if let Some(most) = most {
         limit(&mut schema, most as u64);
@@ -53,8 +52,7 @@ fn length(list: &Value) -> u64 {
     list.as_array().map_or(0, Vec::len) as u64
 }
 
-/// Resolves the definition of any value, which refers to itself, into some that refer to each
-/// other.
+/// Unrolls the recursive definition of any value into a finite chain of definitions.
 fn unfold(schema: &mut Value) {
     let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else { return };
     let Some(any) = definitions.get("any").cloned() else { return };

@@ -1,22 +1,21 @@
-//! Schemas without the keywords that can't be guaranteed, and what is checked in their place.
+//! Removes keywords that can't be guaranteed from schemas; the results are validated instead.
 
 use serde_json::Value;
 
 use super::validate::can_be_checked;
 use super::{SchemaError, strict};
 
-/// How many keywords may be left out.
+/// Most keywords that may be removed.
 const MOST: usize = 32;
 
-/// Makes something of a schema without the keywords for which it is refused: `refusal` is the
-/// first.
-/// Says which were left out.
-/// All values of the schema stay possible, and what else is can be found out by
-/// [`violation`](super::violation).
+/// Retries `make` on a schema without the keywords that it refuses; `refusal` is the first.
+/// Also returns the removed keywords.
+/// The loosened schema permits all values of the original one, and [`violation`](super::violation)
+/// detects any others.
 ///
 /// # Errors
-/// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be
-/// checked.
+/// The refusal that removing a keyword doesn't resolve, or the first one if values can't be
+/// validated.
 pub(crate) fn loosen<T>(
     schema: &Value,
     refusal: SchemaError,
@@ -35,14 +34,14 @@ pub(crate) fn loosen<T>(
             Err(refusal) => left_out.push(refusal),
         }
     }
-    // What is left out already is not what stands in the way.
+    // A keyword that is already removed isn't the cause.
     Err(left_out.swap_remove(left_out.len() - 1))
 }
 
-/// A schema without the keywords that can't be guaranteed, and these.
+/// A schema without the keywords that can't be guaranteed, and the refusals of these keywords.
 ///
 /// # Errors
-/// [`SchemaError`] if leaving keywords out doesn't help.
+/// [`SchemaError`] if removing keywords doesn't help.
 pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError> {
     match strict(schema) {
         Ok(_) => Ok((schema.clone(), Vec::new())),
@@ -50,9 +49,10 @@ pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError
     }
 }
 
-/// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole.
-/// In the place of `oneOf` comes `anyOf`.
-/// `None` if nothing is there.
+/// Removes a keyword from a schema; inside a negation, removes the whole negation, since loosening
+/// its content would tighten it.
+/// `oneOf` becomes `anyOf`.
+/// `None` if there is nothing to remove.
 fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
     let mut path: Vec<String> =
         pointer.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~")).collect();
@@ -78,12 +78,12 @@ fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
         _ => None,
     })?;
     match parent {
-        // Where a name stands, it is what it means that is left out.
+        // Below a keyword that maps names, the entry of the name is removed.
         Value::Object(map) if is_name => {
             let value = map.get_mut(&last).filter(|value| **value != Value::Bool(true))?;
             *value = Value::Bool(true);
         }
-        // What one of several permits, some of them do.
+        // The values of one option are some of those that `anyOf` permits.
         Value::Object(map)
             if last == "oneOf"
                 && !map.contains_key("anyOf")

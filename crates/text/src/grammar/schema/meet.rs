@@ -1,4 +1,4 @@
-//! What two schemas have in common, and what a schema leaves out.
+//! Intersections and complements of schemas.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,14 +8,14 @@ use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text, least};
 
-/// How many expressions a string may have to match at once.
+/// Most expressions that a string may have to match at once.
 const MOST_PATTERNS: usize = 8;
-/// How many of the keys that an object must have are looked at to tell it from another.
+/// How many required keys are compared to prove two objects disjoint.
 const MOST_MARKS: usize = 8;
 
 impl Reader<'_> {
-    /// The values of both, exactly.
-    /// Order of keys: those that the first declares, those that the second declares, the others.
+    /// The exact intersection of two schemas.
+    /// Order of keys: those declared by the first, those declared by the second, the others.
     pub fn meet(&mut self, a: &Schema, b: &Schema, at: &str) -> Result<Schema, SchemaError> {
         let (a, b) = match (a, b) {
             (Schema::Any, other) | (other, Schema::Any) => return Ok(other.clone()),
@@ -57,7 +57,7 @@ impl Reader<'_> {
                 (!both.is_empty()).then_some(Shape::Number(both))
             }
             (Shape::Text(x), Shape::Text(y)) => {
-                // Limits of length are weighed against expressions only.
+                // Length limits only matter together with expressions.
                 if x.patterns.len() + y.patterns.len() > 0 {
                     self.question(at)?;
                 }
@@ -94,8 +94,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether a key that one of the objects must have shows at once that they have nothing in
-    /// common, as with a key that names the kind of an object.
+    /// Whether a key that one of the objects requires proves them disjoint, like a key that names
+    /// an object's kind.
     fn are_apart(&mut self, a: &Object, b: &Object, at: &str) -> Result<bool, SchemaError> {
         for (one, other) in [(a, b), (b, a)] {
             let required = one.properties.iter().filter(|property| property.required);
@@ -105,7 +105,7 @@ impl Reader<'_> {
                     Some(theirs) => theirs.schema.clone(),
                     None => self.key(other, &property.name, at)?,
                 };
-                // Whether values that nest meet, takes as much work as meeting them.
+                // Comparing nested values costs as much as intersecting them.
                 if theirs.is_never() || is_scalar(&theirs) && is_scalar(&property.schema) {
                     let both = self.meet(&property.schema, &theirs, at)?;
                     if both.is_never() {
@@ -173,7 +173,7 @@ impl Reader<'_> {
         })
     }
 
-    /// What an object holds under a key that is no property of it.
+    /// The schema of an object's values under a key that isn't one of its properties.
     pub fn key(&mut self, object: &Object, name: &str, at: &str) -> Result<Schema, SchemaError> {
         for (pattern, schema) in &object.patterns {
             self.question(at)?;
@@ -188,7 +188,7 @@ impl Reader<'_> {
         Ok(object.rest().clone())
     }
 
-    /// Keys may match one pattern only, since a grammar tells them apart by it.
+    /// Checks that no key matches two patterns, since a grammar distinguishes keys by pattern.
     pub fn check_disjoint<'p>(
         &mut self,
         patterns: impl Iterator<Item = &'p Pattern>,
@@ -213,8 +213,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// All values that a schema leaves out, exactly; `None` if no schema of ours says that.
-    /// With `keys`, of objects only those that have no others.
+    /// The exact complement of a schema; `None` if it can't be expressed.
+    /// With `keys`, only objects without other keys are included.
     pub fn complement(
         &mut self,
         schema: &Schema,
@@ -306,7 +306,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a schema is of values that hold no others.
+/// Whether a schema only permits values without nested values.
 fn is_scalar(schema: &Schema) -> bool {
     let Schema::Union(shapes) = schema else { return false };
     shapes.iter().all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_) | Shape::Reference(_)))

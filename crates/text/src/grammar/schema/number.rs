@@ -1,26 +1,25 @@
-//! Sets of numbers: an interval, whole or not, multiples of a step.
+//! Sets of numbers: an interval, integers only or not, multiples of a step.
 //!
-//! Owns which numbers of such a set are written, so that every one of them is read as what it was
-//! meant.
+//! Owns the choice of which numbers of a set are written, so that each one is read back exactly.
 //! Knows nothing of keywords.
 
 use serde_json::{Value, json};
 
-/// The largest number that is written, where a bound asks for such.
+/// The largest number written, even if a bound permits more.
 const LIMIT: f64 = 1e18;
-/// The smallest distance that is kept from a bound which does not belong to the interval.
+/// The smallest distance from an exclusive bound.
 const NEAR: f64 = 1e-15;
-/// Whole numbers up to here are exact in an `f64`.
+/// Integers up to here are exact in an `f64`.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// An end of an interval; an open one is not itself in the interval.
+/// An end of an interval; an open one excludes its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
     pub value: f64,
     pub open: bool,
 }
 
-/// What numbers must be multiples of: `digits` divided by ten `places` times.
+/// The step that numbers must be multiples of: `digits` divided by ten `places` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Multiple {
     digits: u64,
@@ -37,8 +36,7 @@ pub(super) struct Number {
 }
 
 impl Multiple {
-    /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the
-    /// same one.
+    /// The step for a JSON number, if it is positive and llguidance computes the same one.
     pub(super) fn new(number: &serde_json::Number) -> Option<Self> {
         let text = number.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
@@ -55,9 +53,9 @@ impl Multiple {
         (digits > 0 && step.is_kept()).then_some(step)
     }
 
-    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step
-    /// and can divide by it.
-    /// Its remainders have 32 bits, which must hold one more digit.
+    /// Whether llguidance, which multiplies an `f64` by ten until it is an integer, computes this
+    /// step and can divide by it.
+    /// Its remainders have 32 bits and must hold one more digit.
     fn is_kept(self) -> bool {
         let (mut value, mut places) = (self.value(), 0);
         while value.fract() != 0.0 && places < 20 {
@@ -71,7 +69,7 @@ impl Multiple {
             && most.is_some_and(|most| most <= u64::from(u32::MAX))
     }
 
-    /// Whether a decimal is a multiple of it.
+    /// Whether a decimal is a multiple of this step.
     fn divides(self, decimal: &str) -> bool {
         let (whole, fraction) = decimal.split_once('.').unwrap_or((decimal, ""));
         let places = self.places as usize;
@@ -79,18 +77,18 @@ impl Multiple {
         fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
     }
 
-    /// The steps of those multiples of it that have all of its places, one fewer, and so on.
-    /// llguidance takes a multiple with all places of the step only.
+    /// The steps of those multiples that have all decimal places, one fewer, and so on.
+    /// In llguidance only multiples with all places of the step count.
     fn by_places(self) -> impl Iterator<Item = Multiple> {
         (0..=self.places).filter_map(move |places| self.meet(Multiple { digits: 1, places }))
     }
 
     fn value(self) -> f64 {
-        // Read as text, since a division may round differently.
+        // Parsed from text, since a division may round differently.
         format!("{}e-{}", self.digits, self.places).parse().unwrap_or(f64::NAN)
     }
 
-    /// The step of the numbers that are multiples of both.
+    /// The step of the common multiples of both.
     fn meet(self, other: Multiple) -> Option<Self> {
         let places = self.places.max(other.places);
         let scaled = |step: Multiple| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
@@ -110,19 +108,19 @@ fn divisor(a: u64, b: u64) -> u64 {
 }
 
 impl Number {
-    /// One number alone; `None` if an `f64` can't hold it.
+    /// The set of one number; `None` if an `f64` can't represent it.
     pub(super) fn point(number: &serde_json::Number) -> Option<Self> {
         let bound = closed(exact(number)?);
         Some(Number { low: bound, high: bound, ..Number::default() })
     }
 
-    /// The number, if it is the only one.
+    /// The number, if the set has only one.
     pub(super) fn single(&self) -> Option<f64> {
         let (low, high) = (self.low?, self.high?);
         (low == high && !low.open && self.step.is_none()).then_some(low.value)
     }
 
-    /// The numbers in both sets; `None` if their steps can't be joined.
+    /// The intersection of two sets; `None` if their steps can't be combined.
     pub(super) fn meet(&self, other: &Number) -> Option<Self> {
         let low = either(self.low, other.low, |a, b| {
             if a.value > b.value || (a.value == b.value && a.open) { a } else { b }
@@ -137,7 +135,7 @@ impl Number {
         Some(Number { low, high, whole: self.whole || other.whole, step })
     }
 
-    /// Whether there is surely no such number.
+    /// Whether the set is certainly empty.
     pub(super) fn is_empty(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         if self.whole {
@@ -146,7 +144,7 @@ impl Number {
         low.value > high.value || (low.value == high.value && (low.open || high.open))
     }
 
-    /// All other numbers; `None` if no sets of this kind hold them.
+    /// The complement; `None` if no sets of this kind represent it.
     pub(super) fn complement(&self) -> Option<Vec<Self>> {
         if self.whole || self.step.is_some() {
             return None;
@@ -157,18 +155,18 @@ impl Number {
         Some(below.into_iter().chain(above).collect())
     }
 
-    /// As schemas with both bounds, inclusive, the negative numbers apart.
-    /// Where there is no bound, it is where integers cease to be exact in an `f64`; one beyond
-    /// 10^18 is drawn in.
-    /// Multiples are only those that are exact in an `f64`.
-    /// Left out are numbers nearer than 10^-15 to an open bound or below zero.
+    /// The set as schemas with inclusive bounds, negative numbers separate.
+    /// A missing bound becomes the limit of exact integers in an `f64`; a bound beyond 10^18 is
+    /// reduced to it.
+    /// Only multiples that are exact in an `f64` are included.
+    /// Numbers closer than 10^-15 to an open bound or below zero are left out.
     pub(super) fn schemas(&self) -> Vec<Value> {
         if let Some(value) = self.single() {
             return vec![json!({"const": number(value)})];
         }
         let edge = (EXACT - 1.0) / 10f64.powi(self.step.map_or(0, |step| step.places as i32));
         let is_far = |bound: Option<Bound>| bound.is_some_and(|bound| bound.value.abs() >= edge);
-        // Beyond, who reads a number as an `f64` may find another one, which is no multiple.
+        // Beyond, a reader that uses `f64` may get another number, which isn't a multiple.
         let far = self.step.is_none() && (is_far(self.low) || is_far(self.high));
         let most = if far { LIMIT } else { edge };
         let drawn_in = |bound: Option<Bound>, edge: f64| {
@@ -179,7 +177,7 @@ impl Number {
             return Vec::new();
         }
         let (low, high) = (drawn_in(self.low, -most), drawn_in(self.high, most));
-        // Multiples of a whole step are whole.
+        // Multiples of an integer step are integers.
         let whole = self.whole || self.step.is_some_and(|step| step.places == 0);
         let (low, high, kind, below_zero) = if whole {
             (whole_above(low), whole_below(high), "integer", -1.0)
@@ -207,8 +205,8 @@ impl Number {
     }
 }
 
-/// The decimals with which a decimal begins. llguidance misses those of a bound, of which they have
-/// fewer places.
+/// The truncations of a decimal to fewer places.
+/// Those of a bound aren't accepted by llguidance.
 fn shorter(bound: f64) -> Vec<(String, f64)> {
     let text = bound.to_string();
     let point = text.find('.').unwrap_or(text.len());
@@ -227,8 +225,8 @@ fn either(a: Option<Bound>, b: Option<Bound>, choose: impl Fn(Bound, Bound) -> B
     }
 }
 
-/// A number as an `f64`, if that loses nothing.
-/// Beyond 10^18, where nothing is written, it may.
+/// A number as an `f64`, if the conversion is exact.
+/// Beyond 10^18, where no numbers are written, it may be inexact.
 pub(super) fn exact(number: &serde_json::Number) -> Option<f64> {
     let value = number.as_f64().filter(|value| value.is_finite())?;
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
@@ -247,8 +245,8 @@ fn whole_below(bound: Bound) -> f64 {
     -whole_above(Bound { value: -bound.value, ..bound })
 }
 
-/// The largest number below a bound that is safe to write as a closed one: what is written may
-/// round, but not onto the bound.
+/// The largest number that is safe as an inclusive bound below `bound`: printing it may round it,
+/// but not onto the bound.
 fn below(bound: Bound) -> f64 {
     let gap = bound.value.abs().next_up() - bound.value.abs();
     if bound.open { bound.value - gap.max(NEAR) } else { bound.value }
@@ -258,13 +256,13 @@ fn above(bound: Bound) -> f64 {
     -below(Bound { value: -bound.value, ..bound })
 }
 
-/// As JSON, whole numbers without a point.
+/// A JSON number; integers have no point.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e18 { (value as i64).into() } else { value.into() }
 }
 
-/// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie
-/// elsewhere and matters.
+/// A bound of an interval as an `f64` inside of it; `None` if it would have to lie outside and the
+/// difference matters.
 pub(super) fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
     let near = || {
         let value = number.as_f64().filter(|value| value.abs() >= LIMIT)?;

@@ -1,20 +1,20 @@
-//! Regular expressions of JSON schema (ECMA-262), as llguidance understands them.
+//! JSON schema's regular expressions (ECMA-262) as llguidance understands them.
 //!
-//! A pattern is read in full and written anew with plain classes and groups only, so that no
+//! A pattern is parsed in full and rewritten with plain classes and groups only, so that no
 //! construct changes its meaning.
-//! `.` leaves out all line ends, `\d` and `\w` are ASCII, a search becomes a match of the whole
+//! `.` excludes all line ends, `\d` and `\w` are ASCII, and a search becomes a match of the whole
 //! text.
-//! What has no such form is refused: look-around, back references, word boundaries, anchors inside
-//! of an expression.
+//! Constructs without such a form are refused: look-around, back references, word boundaries, and
+//! anchors inside an expression.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 use llguidance::panic_utils;
 
 use super::expression::{self, Expression, escaped};
 
-/// How much work a question about expressions may take.
+/// Fuel for one question about expressions.
 const FUEL: u64 = 20_000;
-/// Of how many strings a set may consist to be taken for finite.
+/// Most strings that a finite set may have.
 const MOST_STRINGS: usize = 64;
 
 /// A set of strings.
@@ -22,15 +22,15 @@ const MOST_STRINGS: usize = 64;
 pub(super) struct Pattern {
     /// An expression that matches the whole string.
     pub regex: String,
-    /// Whether it is the whole set, rather than a part of it as with formats.
+    /// Whether the expression describes the whole set, rather than a part of it as for formats.
     pub exact: bool,
 }
 
-/// What an expression finds.
+/// What a search with an expression finds.
 pub(super) enum Search {
     /// A match in every string.
     Everything,
-    /// Nothing but these strings.
+    /// Matches in these strings only.
     Strings(Vec<String>),
     Pattern(Pattern),
 }
@@ -50,20 +50,20 @@ impl Pattern {
         Ok(Search::Pattern(pattern))
     }
 
-    /// All strings of so many characters.
+    /// All strings with a length in this range.
     pub(super) fn length(least: u64, most: Option<u64>) -> Self {
         let most = most.map_or(String::new(), |most| most.to_string());
         Pattern { regex: format!("(?s:.{{{least},{most}}})"), exact: true }
     }
 
-    /// All strings but these.
+    /// All strings except these.
     pub(super) fn except(strings: &[String]) -> Self {
         let strings: Vec<Vec<char>> = strings.iter().map(|text| text.chars().collect()).collect();
         let strings: Vec<&[char]> = strings.iter().map(Vec::as_slice).collect();
         Pattern { regex: all_but(&strings), exact: true }
     }
 
-    /// For the keyword `pattern`.
+    /// The pattern for the keyword `pattern`.
     pub(super) fn source(&self) -> String {
         format!("^(?:{})$", self.regex)
     }
@@ -72,16 +72,16 @@ impl Pattern {
         RegexBuilder::new().mk_regex(&self.regex).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Whether a string is in the set; `None` if that is too much work to find out.
+    /// Whether a string is in the set; `None` if finding out takes too much work.
     pub(super) fn matches(&self, text: &str) -> Option<bool> {
         let mut builder = RegexBuilder::new();
         let regex = builder.mk_regex(&self.regex).ok()?;
         Some(builder.to_regex_limited(regex, FUEL).ok()?.is_match(text))
     }
 
-    /// Whether no string is in all of these sets, as far as that can be found out.
+    /// Whether these sets certainly have no string in common.
     pub(super) fn are_disjoint(patterns: &[Pattern]) -> bool {
-        // Intersections of many are more than the builder can weigh.
+        // Intersecting many expressions exceeds what the builder supports.
         let ask = || {
             let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
             let mut builder = RegexBuilder::new();
@@ -92,8 +92,8 @@ impl Pattern {
     }
 }
 
-/// Walks the tree of the strings: at each of its nodes a text either ends where none of them does,
-/// or leaves the tree.
+/// Walks the trie of the strings: at each node a text either ends where none of the strings does,
+/// or leaves the trie.
 fn all_but(strings: &[&[char]]) -> String {
     let mut heads: Vec<char> = strings.iter().filter_map(|text| text.first().copied()).collect();
     heads.sort_unstable();
@@ -112,8 +112,8 @@ fn all_but(strings: &[&[char]]) -> String {
     format!("(?:{})", options.join("|"))
 }
 
-/// The parts of an alternative without the anchors around them, and whether it is anchored at its
-/// start and its end: by these, or by those around it.
+/// The items of an alternative without the anchors around them, and whether it is anchored at start
+/// and end, by its own anchors or by outer ones.
 fn unanchored(node: &Expression, mut start: bool, mut end: bool) -> (&[Expression], bool, bool) {
     let mut nodes = match node {
         Expression::Sequence(nodes) => nodes.as_slice(),
@@ -128,8 +128,8 @@ fn unanchored(node: &Expression, mut start: bool, mut end: bool) -> (&[Expressio
     (nodes, start, end)
 }
 
-/// Whether a search finds a match in every string, for one of two reasons: the expression matches
-/// the empty string, at the start, at the end or anywhere; or any text, in full.
+/// Whether a search matches every string. Either the expression matches the empty string at the
+/// start, at the end or anywhere, or it matches any text in full.
 fn finds_always(node: &Expression) -> bool {
     fn alternative(node: &Expression, start: bool, end: bool) -> bool {
         let (nodes, start, end) = unanchored(node, start, end);
@@ -164,7 +164,7 @@ fn matches_nothing(node: &Expression) -> bool {
     }
 }
 
-/// Resolves anchors: they may stand first and last in an alternative.
+/// Resolves anchors, which must be first and last in an alternative.
 fn whole(node: &Expression) -> Result<String, String> {
     fn alternative(node: &Expression, start: bool, end: bool) -> Result<String, String> {
         let (nodes, start, end) = unanchored(node, start, end);
@@ -180,7 +180,7 @@ fn whole(node: &Expression) -> Result<String, String> {
     alternative(node, false, false)
 }
 
-/// The strings that a node matches, if they are few; a search has to be anchored.
+/// The strings that a node matches, if there are few; a search must be anchored.
 fn strings(node: &Expression, search: bool) -> Option<Vec<String>> {
     let found = match node {
         Expression::Class(class) => vec![class.single()?.to_string()],

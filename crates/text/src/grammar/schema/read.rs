@@ -1,8 +1,7 @@
-//! Reads keywords: what a schema means, exactly.
+//! Reads keywords into the exact meaning of a schema.
 //!
-//! Owns the keywords that stand beside each other in a schema and speak of one type; those that
-//! join schemas are in `join`.
-//! What is not known to be harmless is refused.
+//! Owns the keywords that concern a single type; those that combine schemas are in `join`.
+//! Keywords that aren't known to be harmless are refused.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,20 +14,20 @@ use super::pattern::{Pattern, Search};
 use super::shape::{Array, Object, Property, Schema, Shape};
 use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, types};
 
-/// How deep schemas may nest, references followed.
+/// How deep schemas may nest, including references.
 const DEEPEST: usize = 64;
-/// How many steps reading may take, and how many schemas may be written, in which alternatives are
-/// spelled out: some tenths of a second.
-/// Real schemas of a hundred alternatives, each with many properties, take less than half of that.
+/// Limits the steps of reading, and the number of schemas written, with alternatives spelled out:
+/// a few tenths of a second.
+/// Real schemas of a hundred alternatives with many properties each take less than half of that.
 const MOST_STEPS: usize = 100_000;
 const MOST_WRITTEN: usize = 200_000;
-/// How many optional properties an object may have: each makes two entries of a row of llguidance's
-/// parser, which has room for 2,000, and any of them may come next.
+/// Most optional properties of an object: each takes two entries in a row of llguidance's parser,
+/// which holds 2,000, and any of them may come next.
 const MOST_OPTIONAL: usize = 980;
-/// Steps that a question about expressions counts for.
+/// Steps charged for a question about expressions.
 const QUESTION: usize = 20;
 
-/// Keywords that say something of one type only.
+/// Keywords that apply to one type only.
 const TYPED: [&str; 23] = [
     "type",
     "minimum",
@@ -55,7 +54,7 @@ const TYPED: [&str; 23] = [
     "propertyNames",
 ];
 
-/// Keywords that are younger than draft 4.
+/// Keywords introduced after draft 4, with their draft.
 const SINCE: [(&str, Draft); 14] = [
     ("const", Draft::Draft6),
     ("contains", Draft::Draft6),
@@ -77,19 +76,19 @@ const SINCE: [(&str, Draft); 14] = [
 pub(super) struct Reader<'a> {
     pub document: Document<'a>,
     known: HashMap<String, Rc<Schema>>,
-    /// What schemas that are referred to leave out, by pointer and keys.
+    /// Complements of referenced schemas, by pointer and keys.
     pub(super) complements: HashMap<(String, Option<Vec<String>>), Option<Schema>>,
-    /// Which two expressions no key matches both of.
+    /// Pairs of expressions, and whether no key matches both.
     pub(super) disjoint: HashMap<(String, String), bool>,
     depth: usize,
     steps: usize,
     written: usize,
-    /// How many negations reading is inside of.
+    /// Number of negations around the current schema.
     negating: usize,
-    /// The pointers of the schemas whose negation matters.
+    /// Pointers of the schemas whose complement is needed.
     negated: Vec<String>,
-    /// Keywords that the document's draft does not have.
-    /// They are honoured, which is safe only outside of negations.
+    /// Keywords that the document's draft doesn't define.
+    /// They are applied anyway, which is safe only outside of negations.
     foreign: Vec<SchemaError>,
 }
 
@@ -109,7 +108,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the schema at a pointer means.
+    /// The meaning of the schema at a pointer.
     pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Rc<Schema>, SchemaError> {
         if self.negating > 0 {
             self.negated.push(pointer.to_owned());
@@ -124,7 +123,7 @@ impl<'a> Reader<'a> {
         Ok(schema)
     }
 
-    /// Refuses what could only be told once all is read.
+    /// Refuses what can only be detected after reading everything.
     pub(super) fn finish(&self) -> Result<(), SchemaError> {
         let is_negated = |refusal: &&SchemaError| {
             let mut above =
@@ -134,7 +133,7 @@ impl<'a> Reader<'a> {
         self.foreign.iter().find(is_negated).cloned().map_or(Ok(()), Err)
     }
 
-    /// Does what depends on what the schema at a pointer leaves out.
+    /// Runs an action that depends on the complement of the schema at a pointer.
     pub(super) fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
         self.negated.push(at.to_owned());
         self.negating += 1;
@@ -153,7 +152,7 @@ impl<'a> Reader<'a> {
         self.enter(at)?;
         self.step(at)?;
         let schema = match map.get("$ref") {
-            // Up to draft 7 nothing counts beside a reference.
+            // Up to draft 7, keywords next to a reference are ignored.
             Some(reference) if self.document.draft <= Draft::Draft7 => self.reference(reference, at)?,
             _ => {
                 self.note_foreign(map, at);
@@ -184,7 +183,7 @@ impl<'a> Reader<'a> {
         self.steps(1, at)
     }
 
-    /// Takes note that a question about expressions is asked.
+    /// Charges a question about expressions.
     pub(super) fn question(&mut self, at: &str) -> Result<(), SchemaError> {
         self.steps(QUESTION, at)
     }
@@ -197,7 +196,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Takes note that so many schemas are written.
+    /// Charges the writing of this many schemas.
     pub(super) fn spend(&mut self, schemas: usize, at: &str) -> Result<(), SchemaError> {
         self.written = self.written.saturating_add(schemas);
         if self.written > MOST_WRITTEN {
@@ -257,7 +256,7 @@ impl<'a> Reader<'a> {
     }
 
     fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, SchemaError> {
-        // Older drafts have tuples in `items`, and in `additionalItems` what follows.
+        // Older drafts put tuples in `items`, and the schema of later items in `additionalItems`.
         let (tuple, rest) = match map.get("items") {
             Some(Value::Array(_)) => ("items", "additionalItems"),
             _ => ("prefixItems", "items"),
@@ -312,21 +311,21 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        // No key is left over for `additionalProperties` where each matches an expression.
+        // If every key matches an expression, none is left for `additionalProperties`.
         if let Some(every) = every {
             for at in 0..object.patterns.len() {
                 object.patterns[at].1 = self.meet(&object.patterns[at].1, &every, &place)?;
             }
             object.rest = Some(every);
         }
-        // Names that have a schema satisfy those of all patterns too that match them.
+        // Properties must also satisfy the schemas of all patterns that match their names.
         let mut named: Vec<(String, Schema, bool)> = Vec::new();
         for (name, value) in schemas(map, "properties", at)? {
             let schema = self.read(value, &child(&child(at, "properties"), name))?;
             named.push((name.clone(), schema, true));
         }
         named.extend(matched.into_iter().map(|(name, schema)| (name, schema, false)));
-        // Where each name is found.
+        // The position of each name.
         let mut places: HashMap<String, usize> = HashMap::new();
         for (name, schema, declared) in named {
             let matching = self.key(&object, &name, &place)?;

@@ -1,15 +1,15 @@
-//! What a schema means: a set of JSON values, as a union of shapes of one type each.
+//! The meaning of a schema: a set of JSON values, as a union of shapes of one type each.
 //!
-//! Owns the shapes and what can be said of one alone.
-//! How two of them meet needs the document, for references, and stands in `meet`.
+//! Owns the shapes, and operations that need only one of them.
+//! Intersections may need the document, for references, and are in `meet`.
 
 use serde_json::Value;
 
 use super::number::Number;
 use super::pattern::Pattern;
 
-/// How long a string may be that a set leaves out, and all of them together, in bytes: each becomes
-/// a path through an expression.
+/// Longest string that a set may exclude, and limit of their total length, in bytes: each becomes a
+/// path through an expression.
 const LONGEST_EXCEPT: usize = 128;
 const MOST_EXCEPT: usize = 16_384;
 
@@ -18,11 +18,11 @@ const MOST_EXCEPT: usize = 16_384;
 pub(super) enum Schema {
     /// All values.
     Any,
-    /// The values of all these shapes; none, if there are none.
+    /// The values of all these shapes; the empty union has no values.
     Union(Vec<Shape>),
 }
 
-/// A set of values of one type, or what a schema elsewhere in the document means.
+/// A set of values of one type, or the meaning of a schema elsewhere in the document.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
     Null,
@@ -31,7 +31,7 @@ pub(super) enum Shape {
     Text(Text),
     Array(Array),
     Object(Object),
-    /// By its JSON pointer.
+    /// The JSON pointer of another schema.
     Reference(String),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Text {
     pub min: u64,
     pub max: Option<u64>,
     pub patterns: Vec<Pattern>,
-    /// If it is finite, the strings; then nothing but inexact patterns is left beside.
+    /// The strings of a finite set; then the only other limits are inexact patterns.
     pub only: Option<Vec<String>>,
     pub except: Vec<String>,
     /// The pointer to the keyword that sets the patterns.
@@ -52,11 +52,11 @@ pub(super) struct Text {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Array {
     pub prefix: Vec<Schema>,
-    /// Of the items after the prefix.
+    /// The schema of the items after the prefix.
     pub items: Schema,
     pub min: u64,
     pub max: Option<u64>,
-    /// Whether items must differ, and the pointer to the keyword that says so.
+    /// The pointer to the keyword that requires distinct items, if any.
     pub unique: Option<String>,
 }
 
@@ -64,12 +64,12 @@ pub(super) struct Array {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Object {
     pub properties: Vec<Property>,
-    /// Of keys that are no properties; no two of them match the same key.
+    /// Schemas of keys that aren't properties; no key matches two of the patterns.
     pub patterns: Vec<(Pattern, Schema)>,
-    /// Of all other keys; `None` if the schema says nothing of them.
+    /// The schema of all other keys; `None` if undeclared.
     pub rest: Option<Schema>,
     /// Whether the schema declares properties.
-    /// If so, keys of which it says nothing are not written.
+    /// If so, undeclared keys are not written.
     pub declares: bool,
     pub min: u64,
     pub max: Option<u64>,
@@ -78,13 +78,13 @@ pub(super) struct Object {
 }
 
 /// A key of an object.
-/// One that may not be there has the schema that nothing satisfies.
+/// A forbidden key has the schema that nothing satisfies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Property {
     pub name: String,
     pub schema: Schema,
     pub required: bool,
-    /// Whether it stands in `properties`, which decides on the order of keys.
+    /// Whether `properties` lists it, which determines the order of keys.
     pub declared: bool,
 }
 
@@ -100,7 +100,7 @@ impl Schema {
         matches!(self, Schema::Union(shapes) if shapes.is_empty())
     }
 
-    /// The shapes, all types for [`Schema::Any`].
+    /// The shapes; for [`Schema::Any`] one of each type.
     pub(super) fn shapes(&self) -> Vec<Shape> {
         match self {
             Schema::Any => Shape::all(),
@@ -108,7 +108,7 @@ impl Schema {
         }
     }
 
-    /// One value alone; `None` if it has a number that can't be held.
+    /// A single value; `None` if it contains a number that can't be represented.
     pub(super) fn constant(value: &Value) -> Option<Self> {
         Some(Schema::one(match value {
             Value::Null => Shape::Null,
@@ -134,7 +134,7 @@ impl Schema {
 }
 
 impl Shape {
-    /// One of each type, without limits.
+    /// One shape of each type, without limits.
     pub(super) fn all() -> Vec<Self> {
         vec![
             Shape::Null,
@@ -164,7 +164,7 @@ impl Default for Array {
 }
 
 impl Array {
-    /// How many items there may be at most.
+    /// The maximum number of items.
     pub(super) fn most(&self) -> Option<u64> {
         let declared = self.items.is_never().then_some(self.prefix.len() as u64);
         least(self.max, declared)
@@ -181,12 +181,12 @@ impl Object {
         self.properties.iter().find(|property| property.name == name)
     }
 
-    /// What keys may hold that are neither properties nor match a pattern.
+    /// The schema of keys that are neither properties nor match a pattern.
     pub(super) fn rest(&self) -> &Schema {
         self.rest.as_ref().unwrap_or(&Schema::Any)
     }
 
-    /// As [`Object::rest`], once keys of which the schema says nothing are left out.
+    /// As [`Object::rest`], but excludes keys that the schema doesn't declare.
     pub(super) fn written_rest(&self) -> &Schema {
         static NOTHING: Schema = Schema::NEVER;
         if self.rest.is_none() && self.declares { &NOTHING } else { self.rest() }
@@ -203,7 +203,7 @@ impl Object {
 }
 
 impl Text {
-    /// The strings in both sets.
+    /// The intersection of both sets.
     pub(super) fn meet(&self, other: &Text) -> Text {
         let mut both = self.clone();
         both.min = both.min.max(other.min);
@@ -224,7 +224,8 @@ impl Text {
         both.settled()
     }
 
-    /// Lets a finite set hold only what the other limits permit, as far as that is known.
+    /// Removes from a finite set the strings that the other limits exclude, as far as can be
+    /// decided.
     pub(super) fn settled(mut self) -> Text {
         let Some(mut only) = self.only.take() else { return self };
         let (min, max) = (self.min, self.max.unwrap_or(u64::MAX));
@@ -250,7 +251,7 @@ impl Text {
             || (exact.len() > 1 && Pattern::are_disjoint(&exact))
     }
 
-    /// All other strings; `None` if no sets of this kind hold them.
+    /// The complement; `None` if no sets of this kind represent it.
     pub(super) fn complement(&self) -> Option<Vec<Text>> {
         let only = self.only.as_deref().unwrap_or_default();
         let long = only.iter().any(|text| text.len() > LONGEST_EXCEPT)
@@ -275,7 +276,7 @@ impl Text {
     }
 }
 
-/// The smaller of two limits, of which each may be missing.
+/// The smaller of two optional limits.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -283,7 +284,7 @@ pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-/// A count as keywords write it, also as `2.0`.
+/// A count in a keyword, which may be written as `2.0`.
 pub(super) fn count(value: &Value) -> Option<u64> {
     let float = || value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0);
     value.as_u64().or_else(|| float().map(|number| number as u64))

@@ -16,7 +16,7 @@ fn validator(schema: &Value) -> Validator {
     jsonschema::options().should_validate_formats(true).build(schema).unwrap()
 }
 
-/// Holds a schema to texts that have to be permitted, and others that must not.
+/// Checks which texts a schema permits and which it forbids.
 fn check(schema: &Value, permitted: &[&str], forbidden: &[&str]) {
     let grammar = Grammar::of_bytes();
     let verdicts =
@@ -31,7 +31,7 @@ fn check(schema: &Value, permitted: &[&str], forbidden: &[&str]) {
     }
 }
 
-/// Holds a schema to the words with which it is refused.
+/// Checks the message with which a schema is refused.
 fn refused(schema: &Value, expected: &str) {
     let grammar = Grammar::of_bytes();
     let error = grammar.verdicts(schema, &[""]).expect_err(&schema.to_string()).to_string();

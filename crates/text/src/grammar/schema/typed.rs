@@ -1,4 +1,4 @@
-//! Reads the keywords that say something of numbers, strings or names alone.
+//! Reads the keywords that concern only numbers, strings or names.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::number::{self, Bound, Multiple, Number};
 use super::pattern::{Pattern, Search};
 use super::shape::{Object, Property, Schema, Shape, Text, count, least};
 
-/// All types where the schema names none; `None` if it names one that does not exist.
+/// The types that a schema permits, all if it names none; `None` if it names an unknown type.
 pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     const ALL: [&str; 7] = ["null", "boolean", "number", "integer", "string", "array", "object"];
     let types = match map.get("type") {
@@ -30,7 +30,7 @@ pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
 pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaError> {
     let mut set = Number { whole, ..Number::default() };
     let mut add = |limit: Number| {
-        // Without steps, sets of numbers always meet.
+        // Without steps, sets of numbers can always be intersected.
         set = set.meet(&limit).unwrap_or_default();
     };
     for (keyword, exclusive, low) in
@@ -44,7 +44,7 @@ pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result
             add(Number { low, high, ..Number::default() });
             Ok(())
         };
-        // Draft 4 has a boolean that speaks of the other keyword.
+        // In draft 4 this keyword is a boolean that modifies the other one.
         let open = map.get(exclusive) == Some(&Value::Bool(true));
         if let Some(value) = map.get(keyword) {
             limit(keyword, value, open)?;
@@ -95,7 +95,7 @@ pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaEr
     Ok(set.settled())
 }
 
-/// The objects whose keys a schema permits; `None` if that is all of them.
+/// The objects whose keys a schema permits; `None` if it permits all.
 pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaError> {
     let Schema::Union(shapes) = schema else { return Ok(None) };
     let texts: Vec<&Text> = shapes
@@ -139,7 +139,7 @@ pub(super) fn counted(map: &Map<String, Value>, keyword: &str, at: &str) -> Resu
     value.transpose()
 }
 
-/// The schemas under a keyword that maps names to them.
+/// The schemas in a keyword that maps names to them.
 pub(super) fn schemas<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
@@ -152,7 +152,7 @@ pub(super) fn schemas<'m>(
     Ok(schemas.into_iter().flatten())
 }
 
-/// The strings under a keyword that lists names.
+/// The strings in a keyword that lists names.
 pub(super) fn names<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,

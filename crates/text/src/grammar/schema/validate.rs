@@ -1,8 +1,8 @@
-//! Holds values to schemas, by a validator that is not ours and knows no limits.
+//! Validates values against schemas, with an external validator that has no limits.
 //!
-//! So before it is asked, what it would do is counted: how deep the schema goes, references
-//! followed, and how often a part of it would be held to a part of the value.
-//! Schemas of a few lines can ask for billions of such steps.
+//! So its work is estimated first: the depth of the schema, including references, and how often a
+//! part of it would be applied to a part of the value.
+//! Schemas of a few lines can cause billions of such steps.
 
 use std::collections::{HashMap, HashSet};
 use std::ptr::from_ref;
@@ -12,26 +12,26 @@ use serde_json::{Map, Value};
 use super::document::Document;
 use crate::request::Tool;
 
-/// How deep a schema may go, and how many values it may consist of.
+/// Largest depth of a schema, and largest number of values in it.
 const DEEPEST: usize = 400;
 const MOST_VALUES: usize = 100_000;
-/// How often a schema may be held to a value, in all.
+/// Most steps, each of which applies one schema to one value.
 const MOST_STEPS: u64 = 1_000_000;
 
-/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody
-/// can tell.
+/// Why a call's arguments are invalid for a tool's parameters; `None` if they are valid, or can't
+/// be checked.
 pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
     mismatch(parameters, &Value::Object(arguments.clone()))
 }
 
-/// Whether a call's arguments are valid for the parameters of its tool, or can't be judged.
+/// Whether a call's arguments are valid for the parameters of its tool, or can't be checked.
 pub fn fits(tool: &Tool, arguments: &Map<String, Value>) -> bool {
     violation(&tool.parameters, arguments).is_none()
 }
 
-/// Why a value is not valid for a schema, the first reason and its place; `None` if it is, or if
-/// nobody can tell.
-/// What would take too much work to tell is not valid.
+/// Why a value is invalid for a schema: the first reason and its place; `None` if it is valid, or
+/// can't be checked.
+/// A value whose validation takes too much work is invalid.
 pub fn mismatch(schema: &Value, value: &Value) -> Option<String> {
     let document = Document::new(schema)?;
     if !is_small(&document) || !Steps::of(&document).are_few(schema, value) {
@@ -43,7 +43,7 @@ pub fn mismatch(schema: &Value, value: &Value) -> Option<String> {
     Some(if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
 }
 
-/// Whether values can be held to a schema.
+/// Whether values can be validated against a schema.
 pub(super) fn can_be_checked(schema: &Value) -> bool {
     Document::new(schema).is_some_and(|document| is_small(&document)) && built(schema).is_ok()
 }
@@ -52,7 +52,7 @@ fn built(schema: &Value) -> Result<jsonschema::Validator, String> {
     jsonschema::options().should_validate_formats(true).build(schema).map_err(|error| error.to_string())
 }
 
-/// Whether a schema fits on the stack of whatever goes through it.
+/// Whether recursing through a schema fits on the stack.
 fn is_small(document: &Document) -> bool {
     let (mut seen, mut open) = (HashSet::new(), vec![(document.root, 0)]);
     while let Some((value, depth)) = open.pop() {
@@ -74,17 +74,17 @@ fn is_small(document: &Document) -> bool {
     true
 }
 
-/// What a schema refers to.
+/// The schema that a reference points to.
 fn target<'a>(document: &Document<'a>, map: &Map<String, Value>) -> Option<&'a Value> {
     let keywords = ["$ref", "$dynamicRef", "$recursiveRef"];
     let reference = keywords.iter().find_map(|keyword| map.get(*keyword)?.as_str())?;
     document.root.pointer(&document.pointer(reference)?)
 }
 
-/// Counts how often a part of a schema is held to a part of a value.
+/// Counts how often a part of a schema is applied to a part of a value.
 struct Steps<'d, 'a> {
     document: &'d Document<'a>,
-    /// By both parts; endless while they are being counted.
+    /// Counts by both parts; infinite while a count is in progress.
     known: HashMap<(*const Value, *const Value), u64>,
 }
 
@@ -114,7 +114,7 @@ impl<'d, 'a> Steps<'d, 'a> {
         for (keyword, part) in map {
             steps = steps.saturating_add(self.of_keyword(keyword, part, value));
         }
-        // What nobody has looked at yet is found by looking at all once more.
+        // Finding unevaluated values takes another pass over everything.
         if ["unevaluatedProperties", "unevaluatedItems"].iter().any(|keyword| map.contains_key(*keyword)) {
             steps = steps.saturating_mul(2);
         }

@@ -1,5 +1,6 @@
-//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally.
-//! That is types, bounds, patterns, closed objects, `anyOf`, and references without anything beside
+//! Writes the meaning of a schema in the plain subset of JSON schema that llguidance takes
+//! literally:
+//! types, bounds, patterns, closed objects, `anyOf`, and references without other keywords next to
 //! them.
 
 use std::collections::{HashMap, HashSet};
@@ -14,8 +15,7 @@ use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text};
 
-/// The longest string or array that is written under a limit that permits more, in characters or
-/// items.
+/// The longest string or array written if the limit permits more, in characters or items.
 const LONGEST: u64 = 65_536;
 
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
@@ -45,20 +45,20 @@ pub(super) fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Schem
 
 struct Writer<'r, 'a> {
     reader: &'r mut Reader<'a>,
-    /// The pointers of all schemas that are referred to; their places name the definitions.
+    /// The pointers of all referenced schemas; their indices name the definitions.
     names: Vec<String>,
     places: HashMap<String, usize>,
     meaning: HashMap<String, Rc<Schema>>,
-    /// How many schemas that are, with all in them.
+    /// The total number of referenced schemas and their subschemas.
     size: usize,
-    /// Those of them that some value satisfies.
+    /// The referenced schemas that some value satisfies.
     possible: HashSet<String>,
     /// Whether a definition of all values is needed.
     any: bool,
 }
 
 impl Writer<'_, '_> {
-    /// Reads all that is referred to.
+    /// Reads all referenced schemas, directly or indirectly.
     fn collect(&mut self, schema: &Schema) -> Result<(), SchemaError> {
         let mut named = self.collect_within(schema)?;
         while let Some(pointer) = named.pop() {
@@ -73,7 +73,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// What a schema refers to, itself and anywhere in it.
+    /// The pointers that a schema refers to, itself or in a subschema.
     fn collect_within(&mut self, schema: &Schema) -> Result<Vec<String>, SchemaError> {
         let (mut named, mut open) = (Vec::new(), vec![schema]);
         while let Some(schema) = open.pop() {
@@ -96,9 +96,10 @@ impl Writer<'_, '_> {
         Ok(named)
     }
 
-    /// Refuses schemas that stand for themselves.
+    /// Refuses schemas that are defined as themselves.
     fn check_loops(&self) -> Result<(), SchemaError> {
-        // The way to where we are, each with what is still to be seen there, and what was seen.
+        // The path to the current schema with the references still to visit, and the visited
+        // schemas.
         let (mut way, mut on_way, mut done) = (Vec::new(), HashSet::new(), HashSet::new());
         for start in &self.names {
             let mut next = Some(start);
@@ -124,7 +125,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The pointers that a schema stands for, itself or among alternatives.
+    /// The pointers to which a schema is an alias, directly or as an alternative.
     fn stands_for(&self, pointer: &str) -> Vec<&String> {
         let Some(Schema::Union(shapes)) = self.meaning.get(pointer).map(Rc::as_ref) else {
             return Vec::new();
@@ -141,7 +142,7 @@ impl Writer<'_, '_> {
         loop {
             let before = self.possible.len();
             self.reader.spend(self.size, "")?;
-            // What is referred to comes later.
+            // References follow the schemas that use them.
             for pointer in self.names.iter().rev() {
                 if !self.possible.contains(pointer) && self.is_possible(&self.meaning[pointer]) {
                     self.possible.insert(pointer.clone());
@@ -292,7 +293,7 @@ impl Writer<'_, '_> {
             let mut required = Vec::new();
             for ((property, presence), value) in object.properties.iter().zip(presence).zip(&values) {
                 match presence {
-                    // Such a key must not be written as one of the others.
+                    // Such a key must not be written as an undeclared one either.
                     Presence::Never if open => properties.insert(property.name.clone(), Value::Bool(false)),
                     Presence::Never => None,
                     Presence::Maybe => properties.insert(property.name.clone(), value.clone()),
@@ -330,7 +331,7 @@ impl Writer<'_, '_> {
     }
 }
 
-/// How many values stand in a value, itself among them.
+/// The number of values in a value, including itself.
 fn nodes(value: &Value) -> usize {
     1 + match value {
         Value::Array(values) => values.iter().map(nodes).sum::<usize>(),
@@ -374,7 +375,7 @@ fn texts(text: &Text) -> Option<Value> {
     Some(json!({"allOf": all}))
 }
 
-/// Arrays of different items, each written out, if the items come from few values.
+/// Enumerates arrays of distinct items if the items have few possible values.
 fn differing(array: &Array, most: u64) -> Option<Vec<Value>> {
     let values = if array.prefix.is_empty() { few_values(&array.items)? } else { return None };
     let mut arrays: Vec<Vec<usize>> = vec![Vec::new()];
@@ -396,7 +397,7 @@ fn differing(array: &Array, most: u64) -> Option<Vec<Value>> {
     Some(vec![json!({"enum": constants.collect::<Vec<_>>()})])
 }
 
-/// The values of a schema, if they are few and all different.
+/// Enumerates the values of a schema if they are few and all different.
 fn few_values(schema: &Schema) -> Option<Vec<Value>> {
     let Schema::Union(shapes) = schema else { return None };
     let mut values: Vec<Value> = Vec::new();

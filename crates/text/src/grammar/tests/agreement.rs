@@ -1,10 +1,9 @@
-//! The grammar and the parser agree: what one would misread, the other doesn't permit, or the
+//! The grammar and the parser agree: texts that the parser would misread are not permitted, or the
 //! schema is refused.
 
 use super::*;
 
-/// What the parser would take for something else than the grammar means can't be spelled, or is
-/// read as it is meant.
+/// A text that the parser would read differently can't be written, or is read as intended.
 #[test]
 fn free_text_can_not_become_a_call() {
     let vocabulary = Vocabulary::get(Kind::Control);
@@ -15,12 +14,12 @@ fn free_text_can_not_become_a_call() {
     let spelled = |turn: &Turn, text: &str, expected: bool| {
         assert_eq!(vocabulary.permits(turn, text, true), expected, "{:?} {text}", turn.format);
     };
-    // Messages end in thoughts as they do elsewhere.
+    // Messages end inside reasoning too.
     let harmony = of("harmony", Reasoning::Open);
     spelled(&harmony, "hm <|star", true);
     spelled(&harmony, "hm <|start|>", false);
     spelled(&harmony, "hm to=functions.", false);
-    // A key with an escape could be one that the parser knows.
+    // An escaped key could be one that the parser knows.
     let llama = of("llama3", Reasoning::Never);
     spelled(&llama, "{\"answer\": 4}", true);
     spelled(&llama, " { \"type\"", false);
@@ -56,7 +55,7 @@ fn json_between_tags_may_contain_the_tags() {
     }
 }
 
-/// Agents that repeat a command are held to one that begins in another way.
+/// An agent that repeats a command must begin it in another way.
 #[test]
 fn a_block_can_be_kept_from_beginning_as_another() {
     let command = "sed -i 's/return a - b/return a + b/' till.py\npython3 test_till.py";
@@ -125,7 +124,7 @@ fn a_block_is_a_call_of_the_tool_that_runs_it() {
     text(&one, "```python\nprint(1)\n```");
     text(&free, "```json\n{}\n```");
     text(&free, "```\nbash\n```");
-    // A tool that runs no code takes JSON, and lines where it takes a text.
+    // A tool that runs no code takes JSON, and lines if it has a text argument.
     let parameters = json!({
         "type": "object", "required": ["path", "content"],
         "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "mode": {"type": "integer"}},
@@ -194,7 +193,7 @@ fn names_that_a_format_can_not_express_are_refused() {
     check("hermes", &["a", "a"], Some("tool a can't be called: there are two tools of this name"));
 }
 
-/// Arguments without quotes are refused where their type could be read otherwise than it was meant.
+/// Arguments without quotes are refused if their type could be misread.
 #[test]
 fn arguments_between_tags_read_back_or_are_refused() {
     let check = |parameters: Value, expected: Option<&str>| {
@@ -233,8 +232,8 @@ fn arguments_between_tags_read_back_or_are_refused() {
     );
 }
 
-/// In every format a call fits one of the schemas that bind it, whatever the prompt tells of the
-/// tool; which one is open.
+/// In every format a call satisfies one of the schemas that replace the tool's own, whatever the
+/// prompt describes; the model chooses which.
 #[test]
 fn bound_arguments_fit_one_of_the_schemas() {
     let inner = |name: &str, parameters: Value| {

@@ -1,14 +1,14 @@
-//! Faults that were, each by its name: turns that do not end, and tools that take a request down.
+//! Regression tests, named after their bugs: endless turns, and tools that make a request fail.
 
 use super::*;
 use crate::request::Request;
 
-/// The formats in which any tool can be called, not only one that runs code.
+/// The formats that can call any tool, not only one that runs code.
 fn with_any_tool() -> impl Iterator<Item = &'static Format> {
     Format::all().iter().copied().filter(|format| !format.in_fences())
 }
 
-/// A model that never closes anything by itself: of what may follow it takes the first of these.
+/// A model that never closes anything by itself: it takes the first permitted byte of `wanted`.
 fn stubborn(vocabulary: &Vocabulary, turn: &Turn, wanted: &[u8], most: usize) -> String {
     let mut constraint = vocabulary.constraint(turn).unwrap().unwrap();
     let eos = vocabulary.env.tok_trie().eos_tokens();
@@ -91,7 +91,7 @@ fn a_limit_of_strings_costs_little() {
     let arguments = json!({"path": "src/main.rs", "content": text});
     let parameters = json!({"type": "object", "required": ["path", "content"], "properties": {
         "path": {"type": "string"}, "content": {"type": "string"}}});
-    // As if the vocabulary had the marker that ends a value.
+    // Pretend that the vocabulary has the marker that ends a value.
     let token = |text: &str| (text == "</arg_value>").then(|| tokenizer.id("<|im_start|>")).flatten();
     for format in ["hermes", "qwen-xml", "glm"] {
         let format = Format::from_name(format).unwrap();
@@ -134,7 +134,7 @@ fn a_limit_of_strings_costs_little() {
                 "{format:?}, {string_limit:?}: compiled in {compiled:?}, {} masks, mean {mean:?}, worst {worst:?}",
                 canonical.len()
             );
-            // Generous: other tests run at the same time.
+            // Generous, since other tests run at the same time.
             match string_limit {
                 None => free = mean,
                 Some(_) => {
@@ -162,7 +162,7 @@ fn one_keyword_does_not_take_a_request_down() {
             let beginning = format!("tool get_weather: {place}");
             assert!(loosened.iter().any(|what| what.starts_with(&beginning)), "{loosened:?}");
         }
-        // From the cache too.
+        // Also from the cache.
         let again = Vocabulary::get(Kind::Control).constraint(&turn).unwrap().unwrap();
         assert_eq!((again.usage().compiled, again.loosened()), (0, loosened));
     }
@@ -191,7 +191,7 @@ fn what_costs_too_much_is_found_when_it_is_compiled() {
     turn.tools[1].strict = true;
     let refusal = vocabulary.grammar.constraint(&turn, &token, &Until::default()).err().unwrap().to_string();
     assert!(refusal.contains(place), "{refusal}");
-    // What is dear but not too dear keeps to its pattern.
+    // An expensive but affordable pattern is enforced.
     turn.tools[1].parameters["properties"]["mail"] = json!({"type": "string", "format": "email"});
     assert!(
         vocabulary
@@ -204,7 +204,7 @@ fn what_costs_too_much_is_found_when_it_is_compiled() {
     );
 }
 
-/// Tools of other programs have schemas whose root is an alternative, a reference or a join.
+/// Tools of other programs may have an alternative, a reference or a combination as the root.
 #[test]
 fn the_root_of_parameters_may_join_schemas() {
     let (a, b) = (json!({"enum": ["x", "y"]}), json!({"enum": [1, 2]}));
@@ -226,7 +226,7 @@ fn the_root_of_parameters_may_join_schemas() {
             "any": {"anyOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/b"}]}, "a": of_a, "b": of_b}}),
         one_of_required("oneOf"),
         one_of_required("anyOf"),
-        // These two can't be told apart, so both permit what one permits.
+        // These two are indistinguishable, so both permit whatever one permits.
         json!({"oneOf": [object(json!({"a": a, "b": b}), json!([])),
             object(json!({"b": {"type": "integer", "minimum": 1, "maximum": 3}}), json!([]))]}),
     ];
@@ -255,11 +255,11 @@ fn the_root_of_parameters_may_join_schemas() {
             with_both += usize::from(["a", "b"].iter().all(|key| keys.contains(*key)));
         }
     }
-    // Chance writes few calls to an end in some formats.
+    // In some formats random generation completes few calls.
     assert!(with_both * 2 > pairs, "{with_both} of {pairs}");
 }
 
-/// Grammars of people who mean harm: llguidance can't be interrupted, so they are bounded before.
+/// Malicious grammars: llguidance can't be interrupted, so they are limited first.
 #[test]
 fn hostile_grammars_are_used_or_refused_soon() {
     let many = |count: usize, join: &str, item: &dyn Fn(usize) -> String| {
@@ -294,7 +294,7 @@ fn hostile_grammars_are_used_or_refused_soon() {
     }
 }
 
-/// A schema that llguidance gives up on is refused as one, not as a fault of the server.
+/// If llguidance gives up on a schema, the schema is refused, instead of a server error.
 #[test]
 fn what_llguidance_gives_up_on_is_refused_by_its_schema() {
     let optional: serde_json::Map<String, Value> =

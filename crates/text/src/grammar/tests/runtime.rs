@@ -1,4 +1,4 @@
-//! What constrained turns cost, and that the cheap ways say what the dear ones do.
+//! The cost of constrained turns, and that the fast paths agree with the slow ones.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use super::*;
 use crate::tools;
 
 impl Vocabulary {
-    /// That of a tokenizer, with the markers that it has.
+    /// The vocabulary of a tokenizer, with the markers that it has.
     pub(super) fn of_tokenizer(tokenizer: &Tokenizer) -> (Vocabulary, impl Fn(&str) -> Option<u32>) {
         (Vocabulary::of(Kind::Text, tokenizer.env()), |text: &str| tokenizer.id(text))
     }
 }
 
-/// The tokenizer of the model that ships, and those of the shared folder.
+/// The tokenizer of the model that ships, and those in the shared folder.
 fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
     let shipped = Tokenizer::from_gguf(&Gguf::open(&shipped).unwrap()).unwrap();
@@ -21,7 +21,7 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
     [("alara-tiny", shipped)].into_iter().chain(shared).collect()
 }
 
-/// Follows a turn of random tokens and looks at what may come before each.
+/// Follows a turn of random tokens and calls `look` before each.
 fn walk(start: Constraint, seed: u64, most: usize, look: &mut dyn FnMut(&mut Constraint)) {
     let mut constraint = start;
     let size = constraint.trie().vocab_size();
@@ -79,7 +79,7 @@ fn so_it_is_with_real_vocabularies() {
             looks += 1;
             let mut logits = vec![0.0; vocabulary.size()];
             constraint.mask(&mut logits).unwrap();
-            // Every token if few are allowed, else some.
+            // Check every token if few are allowed, otherwise a sample.
             let few = logits.iter().filter(|logit| **logit == 0.0).count() < 300;
             for (token, logit) in (0..).zip(&logits) {
                 if (few && *logit == 0.0) || token % 61 == looks % 61 {
@@ -95,7 +95,7 @@ fn so_it_is_with_real_vocabularies() {
     }
 }
 
-/// A turn of three calls as a model would write it that only knows its tokenizer.
+/// A turn of three calls, as a model that only knows its tokenizer would write it.
 fn transcript(turn: &Turn) -> String {
     let arguments = [
         json!({"city": "Zürich 日本", "unit": "celsius", "days": 12}),
@@ -184,8 +184,8 @@ fn a_kept_grammar_says_what_a_new_one_does() {
     }
 }
 
-/// Times of one turn with `count` tools, in the order of its tokens: what a token costs that the
-/// model chose well.
+/// Times of one turn with `count` tools, in the order of its tokens: the cost per token for
+/// well-chosen tokens.
 fn times(tokenizer: &Tokenizer, vocabulary: &Vocabulary, count: usize) -> Vec<Duration> {
     let turn = Turn { tools: tools::tools(count), ..turn(ToolChoice::Auto) };
     let token = |text: &str| tokenizer.id(text);
@@ -228,11 +228,11 @@ fn hundreds_of_tools_cost_a_token_no_more_than_three() {
         println!("{count} tools: {} tokens, mean {mean:?}, median {median:?}, worst {worst:?}", times.len());
         medians.push(median);
     }
-    // Generous: other tests run at the same time.
+    // Generous, since other tests run at the same time.
     assert!(medians[1] < medians[0] * 4 + Duration::from_micros(50), "{medians:?}");
 }
 
-/// Mean time that the grammar takes for a token of free text with these options.
+/// Mean time that the grammar takes per token of free text with these options.
 fn time_of_text(vocabulary: &Vocabulary, tokenizer: &Tokenizer, options: &Sampling) -> Duration {
     let turn = Turn { tools: tools::tools(263), ..turn(ToolChoice::Auto) };
     let start = || {
@@ -266,7 +266,7 @@ fn free_text_costs_little_under_every_sampler() {
     ] {
         let time = time_of_text(&vocabulary, &tokenizer, &options);
         println!("{name}: {time:?} a token");
-        // Generous: other tests run at the same time.
+        // Generous, since other tests run at the same time.
         assert!(time < Duration::from_millis(50), "{name}: {time:?}");
     }
 }

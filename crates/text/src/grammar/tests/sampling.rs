@@ -1,14 +1,14 @@
-//! The distribution of draws under a grammar, held against its definition by chi-squared tests.
+//! Compares the distribution of draws under a grammar with its definition, by chi-squared tests.
 
 use super::*;
 
 const DRAWS: usize = 20_000;
 
-/// Sixteen letters may come, and nothing is forced.
+/// Permits sixteen letters, with nothing forced.
 const GRAMMAR: &str = r#"start: /[a-p]/ "!""#;
 
-/// Allowed and forbidden tokens with much probability each, a forbidden one being the most likely:
-/// between a tenth and a third are allowed.
+/// Both allowed and forbidden tokens are likely, and the most likely one is forbidden:
+/// between a tenth and a third of the probability is allowed.
 fn logits() -> Vec<f32> {
     let size = Vocabulary::get(Kind::Text).size() as u32;
     let bonus = |token| if allowed(token) { 1.3 } else { 0.0 };
@@ -21,7 +21,7 @@ fn allowed(token: u32) -> bool {
     (u32::from(b'a')..=u32::from(b'p')).contains(&token)
 }
 
-/// The probability of each token by the documented steps, without regard to speed.
+/// The probability of each token by the documented steps, computed simply.
 fn expected(options: &Sampling, seen: &[u32]) -> Vec<f64> {
     let logits = logits();
     let penalized = |token: u32| {
@@ -61,12 +61,12 @@ fn expected(options: &Sampling, seen: &[u32]) -> Vec<f64> {
     probabilities
 }
 
-/// Pearson's statistic over its critical value: above 1 in one of a thousand runs if the draws have
-/// this distribution.
+/// Pearson's statistic divided by its critical value: exceeds 1 in one of a thousand runs if the
+/// draws have this distribution.
 fn excess(probabilities: &[f64], draws: &[u32]) -> f64 {
     let mut counts = vec![0.0; probabilities.len()];
     draws.iter().for_each(|&token| counts[token as usize] += 1.0);
-    // Cells that expect few draws are one cell, and those that expect none must have none.
+    // Cells with few expected draws are merged, and cells with none must stay empty.
     let (mut rest, mut statistic, mut cells) = ((0.0, 0.0), 0.0, 0.0);
     for (&probability, &count) in probabilities.iter().zip(&counts) {
         let expected = probability * draws.len() as f64;
@@ -87,7 +87,8 @@ fn excess(probabilities: &[f64], draws: &[u32]) -> f64 {
     statistic / critical(f64::max(cells - 1.0, 1.0))
 }
 
-/// The chi-squared value that 0.1 % lie above, by the approximation of Wilson and Hilferty (1931).
+/// The chi-squared value exceeded with probability 0.1 %, by the approximation of Wilson and
+/// Hilferty (1931).
 fn critical(freedom: f64) -> f64 {
     let ninth = 2.0 / (9.0 * freedom);
     freedom * (1.0 - ninth + 3.0902 * ninth.sqrt()).powi(3)
@@ -99,7 +100,7 @@ fn draw(constraint: &mut Constraint, sampler: &mut Sampler, logits: &mut [f32], 
     constraint.sample(sampler, logits, seen).unwrap().unwrap()
 }
 
-/// How far the draws of `draw` are from their definition, and what they cost.
+/// How far the draws of `draw` are from their definition, and their cost.
 fn measure(options: &Sampling, seen: &[u32], draw: Draw) -> (f64, GrammarUsage) {
     let start = parser(GRAMMAR);
     let mut sampler = Sampler::new(options);
@@ -151,7 +152,7 @@ fn draws_have_the_documented_distribution() {
         );
         assert!(excess < 1.0, "{name}: {excess} times the critical value");
         let cuts = options.top_k > 0 || options.top_p < 1.0 || options.min_p > 0.0;
-        // Where nothing is cut, a mask is computed for a rejected token only.
+        // Without cuts, a mask is computed only for a rejected token.
         assert_eq!(usage.masks, if cuts { DRAWS } else { usage.rejected_tokens }, "{name}");
         assert!(
             cuts || (DRAWS / 10..DRAWS * 9 / 10).contains(&usage.rejected_tokens),
@@ -168,7 +169,7 @@ fn the_test_tells_other_distributions_apart() {
         let (excess, _) = measure(options, &SEEN, draw);
         assert!(excess > 1.5, "{name}: {excess} times the critical value");
     };
-    // Rejection where the sampler cuts.
+    // Wrong: rejection although the sampler cuts.
     let reject: Draw = &|constraint, sampler, logits, seen| {
         sampler.penalize(logits, seen);
         let first = sampler.sample_unpenalized(logits).unwrap();
@@ -181,7 +182,7 @@ fn the_test_tells_other_distributions_apart() {
     check("top-k", reject);
     check("top-p", reject);
     check("min-p", reject);
-    // The most likely token instead of a second draw.
+    // Wrong: the most likely token instead of a second draw.
     let greedy: Draw = &|constraint, sampler, logits, seen| {
         sampler.penalize(logits, seen);
         let first = sampler.sample_unpenalized(logits).unwrap();
@@ -192,14 +193,14 @@ fn the_test_tells_other_distributions_apart() {
         Sampler::new(&Sampling::default()).sample_unpenalized(logits).unwrap()
     };
     check("temperature 1", greedy);
-    // Penalties forgotten, or applied to both draws.
+    // Wrong: penalties omitted, or applied to both draws.
     check("penalties", &|constraint, sampler, logits, _| draw(constraint, sampler, logits, &[]));
     let twice: Draw = &|constraint, sampler, logits, seen| {
         sampler.penalize(logits, seen);
         draw(constraint, sampler, logits, seen)
     };
     check("penalties", twice);
-    // Another temperature.
+    // Wrong: another temperature.
     let colder: Draw = &|constraint, sampler, logits, seen| {
         logits.iter_mut().for_each(|logit| *logit *= 1.1);
         draw(constraint, sampler, logits, seen)
@@ -230,13 +231,13 @@ fn no_finite_logit_is_no_token() {
     let mut sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
     let mut none = vec![f32::NEG_INFINITY; 270];
     assert_eq!(constraint.sample(&mut sampler, &mut none, &[]).unwrap(), None);
-    // The only finite one is forbidden.
+    // The only finite logit is forbidden.
     none[usize::from(b'z')] = 1.0;
     assert_eq!(constraint.sample(&mut sampler, &mut none, &[]).unwrap(), None);
 }
 
-/// What is drawn from the top logits, as a device gives them, is what is drawn from all; where
-/// they don't decide, nobody notices.
+/// A draw from the top logits, as a device returns them, equals the draw from all; where they don't
+/// suffice, the fallback gives the same result.
 #[test]
 fn few_logits_draw_what_all_draw() {
     let start = parser(GRAMMAR);
@@ -248,7 +249,7 @@ fn few_logits_draw_what_all_draw() {
         Sampling::default(),
         Sampling { temperature: 1.0, top_k: 3, seed: 5, ..Sampling::default() },
         Sampling { temperature: 0.7, top_k: 16, top_p: 0.8, min_p: 0.05, seed: 6, ..Sampling::default() },
-        // More than are allowed.
+        // More than the allowed tokens.
         Sampling { temperature: 1.5, top_k: 40, seed: 7, ..Sampling::default() },
     ];
     for options in ways {

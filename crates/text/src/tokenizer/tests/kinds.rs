@@ -1,5 +1,5 @@
-//! Kinds of tokenizers beside BPE and SentencePiece's: what other implementations make of texts,
-//! with as much of a vocabulary as the texts take.
+//! Tokenizers other than BPE and SentencePiece's: compares with the results of other
+//! implementations, using just the part of a vocabulary that the texts need.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::*;
 #[derive(Deserialize)]
 struct Case {
     text: String,
-    /// As files write them.
+    /// The pieces as files write them.
     pieces: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ fn cases(lines: &str) -> Vec<Case> {
         .collect()
 }
 
-/// A file of these tokens.
+/// A file with these tokens.
 fn file(model: &str, texts: &[String], kinds: Vec<u32>) -> Writer {
     Writer::new()
         .meta("tokenizer.ggml.model", model)
@@ -34,14 +34,14 @@ fn written<'t>(t: &'t Tokenizer, ids: &[u32]) -> Vec<&'t str> {
     ids.iter().map(|&id| t.token_text(id).unwrap()).collect()
 }
 
-/// BERT's, which files give without saying which tokens are special.
+/// BERT's tokenizer, whose files don't mark special tokens.
 pub(super) fn wordpiece(pieces: impl Iterator<Item = String>) -> Tokenizer {
     let pieces: Vec<String> = pieces.collect();
     let kinds = pieces.iter().map(|piece| if piece.starts_with('[') && piece.len() > 2 { 3 } else { 1 });
     load(&file("bert", &pieces, kinds.collect())).unwrap()
 }
 
-/// Ids by Hugging Face's `tokenizers` with all-MiniLM-L6-v2's vocabulary.
+/// Ids from Hugging Face's `tokenizers` with all-MiniLM-L6-v2's vocabulary.
 #[test]
 fn wordpiece_of_minilm() {
     let cases = cases(include_str!("../../../../../tests/fixtures/tokenizer/wordpiece.jsonl"));
@@ -58,8 +58,8 @@ fn wordpiece_of_minilm() {
         (t.algorithm(), t.bos(), t.add_bos(), t.ends_of_turn()),
         ("wordpiece", Some(2), true, &[3][..])
     );
-    // What is plain text never becomes a special token; a word without pieces is the unknown one,
-    // and so is a long one.
+    // Plain text never becomes a special token; a word without pieces becomes the unknown one, and
+    // so does a long word.
     assert!(t.encode("[SEP][CLS]", false).unwrap().iter().all(|id| ![2, 3].contains(id)));
     assert_eq!(t.encode("[SEP]", true).unwrap(), [3]);
     assert_eq!(written(&t, &t.encode("ጀ", false).unwrap()), ["[UNK]"]);
@@ -67,14 +67,14 @@ fn wordpiece_of_minilm() {
     assert_eq!(t.decode(&t.encode("Hello, WORLD", false).unwrap(), false), "hello , world");
 }
 
-/// Ids by the reference implementation with the world vocabulary of 2023-04-24.
+/// Ids from the reference implementation with the world vocabulary of 2023-04-24.
 #[test]
 fn rwkv_world() {
     let cases = cases(include_str!("../../../../../tests/fixtures/tokenizer/rwkv.jsonl"));
     let bytes: Vec<String> = (0..=255).map(|byte| format!("\\x{byte:02x}")).collect();
     let longer: BTreeSet<&String> = cases.iter().flat_map(|case| &case.pieces).collect();
     let mut texts = vec!["<s>".to_owned()];
-    // A byte that a piece stands for comes first, as the piece.
+    // Of a byte and a piece with the same byte, the piece comes first.
     texts.extend(longer.into_iter().cloned());
     texts.extend(bytes);
     let kinds = (0..texts.len()).map(|id| if id == 0 { 3 } else { 1 }).collect();
@@ -86,7 +86,7 @@ fn rwkv_world() {
         assert_eq!(t.decode(&ids, false), case.text);
     }
     assert_eq!((t.algorithm(), t.add_bos(), t.ends_of_turn()), ("rwkv", false, &[end][..]));
-    // Half a character is a token of its own; a grammar walks over it.
+    // Half a character is a token of its own, which a grammar can traverse.
     assert_eq!(t.round_trip("ጀ<s>\0").unwrap(), "ጀ<s>\0");
     assert_eq!(t.env().tokenize(&cases[0].text), t.encode(&cases[0].text, false).unwrap());
 }
@@ -109,7 +109,7 @@ struct UnigramCase {
     ids: Vec<u32>,
 }
 
-/// Ids by SentencePiece itself, with three small models that it trained.
+/// Ids from SentencePiece itself, with three small models that it trained.
 #[test]
 fn unigram_models() {
     let json = include_str!("../../../../../tests/fixtures/tokenizer/unigram.json");
@@ -132,7 +132,7 @@ fn unigram_models() {
                 assert_eq!(t.decode(&ids, false), case.text.replace('▁', " "));
             }
         }
-        // A grammar's text comes out as it was told, whatever the model would do to it.
+        // A grammar's text is tokenized verbatim, whatever the model would normalize.
         let text = "a  b";
         let tokens: Vec<u8> =
             t.env().tokenize(text).iter().flat_map(|&id| t.token_bytes(id).to_vec()).collect();
@@ -148,7 +148,7 @@ fn unigram_models() {
     assert_eq!(load(&damaged).unwrap_err().to_string(), expected);
 }
 
-/// All ways to cut a text, and what each adds up to.
+/// All segmentations of a text, with their total scores.
 fn ways(text: &str, pieces: &[(&str, f32)]) -> Vec<(i64, Vec<String>)> {
     let Some(letter) = text.chars().next() else { return vec![(0, Vec::new())] };
     let mut all = Vec::new();
@@ -166,7 +166,7 @@ fn ways(text: &str, pieces: &[(&str, f32)]) -> Vec<(i64, Vec<String>)> {
     all
 }
 
-/// No vocabulary of the model is at hand: held against a search through all ways.
+/// The model's vocabulary isn't available, so compare with a search through all segmentations.
 #[test]
 fn plamo_takes_the_best_of_all_ways() {
     let pieces = [
@@ -207,8 +207,8 @@ fn plamo_takes_the_best_of_all_ways() {
         assert_eq!(found.0, best, "{text:?} {:?}", found.1);
         assert_eq!(t.decode(&ids, false), text);
     }
-    // A piece with less than the least score is none, and of equal ways the one with the longer
-    // first piece counts.
+    // A piece below the minimum score is ignored, and of equal segmentations the one with the
+    // longer first piece wins.
     assert!(!written(&t, &t.encode("bad", false).unwrap()).contains(&"bad"));
     assert_eq!(t.env().tokenize("ab a"), t.encode("ab a", false).unwrap());
     let error = load(&file("plamo2", &["</s>".into()], vec![3]).meta("tokenizer.ggml.scores", vec![0f32]))

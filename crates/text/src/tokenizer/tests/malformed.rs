@@ -1,4 +1,4 @@
-//! Files whose vocabulary is damaged or contradicts itself.
+//! Files whose vocabulary is damaged or inconsistent.
 
 use super::*;
 
@@ -67,8 +67,8 @@ fn wrong_vocabularies() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever a file claims, its vocabulary is refused or works, in grammars too.
-    /// All kinds of tokenizers.
+    /// Any vocabulary, whatever the file claims, is either refused or works, in grammars too.
+    /// Covers all kinds of tokenizers.
     #[test]
     fn damaged_vocabularies_never_panic(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

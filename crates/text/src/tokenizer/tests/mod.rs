@@ -1,4 +1,4 @@
-//! Small vocabularies; those of real models in [`vectors`].
+//! Small vocabularies; [`vectors`] tests those of real models.
 
 mod kinds;
 mod malformed;
@@ -16,8 +16,7 @@ use super::vocabulary::Spelling;
 use super::*;
 use crate::gguf::{Strings, Value, Writer};
 
-/// All bytes, a few merges, and special tokens of every kind: `ids` of the bytes are the bytes
-/// themselves.
+/// All bytes, a few merges, and special tokens of every kind: the id of a byte equals the byte.
 fn tiny() -> Writer {
     let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
     let mut kinds = vec![1u32; 256];
@@ -84,7 +83,7 @@ fn encodes_words_and_special_tokens() {
     check("é", true, &[0xc3, 0xa9]);
     check("<|im_start|>hello", true, &[START, 259]);
     check("<|im_", true, &[60, 124, 105, 109, 95]);
-    // Control tokens only when asked for, user-defined always, the longer of two.
+    // Control tokens only on request, user-defined ones always, the longer of two.
     check("<think><|x", false, &[THINK, 60, 124, 120]);
     check("<think>>", false, &[264]);
     assert_eq!(t.encode("<|im_end|>", false).unwrap().len(), "<|im_end|>".len());
@@ -95,7 +94,7 @@ fn encodes_words_and_special_tokens() {
 fn knows_its_tokens() {
     let t = load(&tiny()).unwrap();
     assert_eq!((t.len(), t.bos(), t.eos(), t.add_bos()), (269, Some(TEXT_END), Some(END), false));
-    // Of two tokens with one text the first counts; both end a text.
+    // Of two tokens with the same text the first wins; both end a text.
     assert_eq!(t.ends_of_turn(), [END, TEXT_END, 267]);
     assert!(t.is_end_of_turn(END) && !t.is_end_of_turn(START));
     assert_eq!((t.token_text(260), t.token_bytes(260)), (Some("Ġw"), &b" w"[..]));
@@ -172,7 +171,7 @@ fn unnamed_rules() {
     check(&default, &TokenizerFacts { tokens: Some(128_256), ..facts }, Err(refused));
 }
 
-/// Rows without tokens, tokens without rows, and rows whose token a converter made up.
+/// Rows without tokens, tokens without rows, and rows whose token was made up by a converter.
 #[test]
 fn tokens_and_rows() {
     let embedding = |rows: u64| {
@@ -190,7 +189,7 @@ fn tokens_and_rows() {
         assert_eq!(candidates, (0..t.len()).filter(bit).collect::<Vec<_>>());
     }
 
-    // Lists are cut to the rows of the embedding.
+    // Lists are truncated to the rows of the embedding.
     let t = load(&embedding(266)).unwrap();
     assert_eq!((t.len(), t.encode("<|endoftext|>", true).unwrap()), (266, vec![TEXT_END]));
     assert_eq!(load(&embedding(263)).unwrap().bos(), None);
@@ -210,8 +209,8 @@ fn tokens_and_rows() {
     assert_eq!(t.encode("[PAD257]", true).unwrap().len(), 8);
 }
 
-/// What is said in a prompt can't become a mark that is a user-defined token, and the template's
-/// own marks are such tokens all the same.
+/// The content of a prompt can't become a mark that is a user-defined token, but the template's own
+/// marks do.
 #[test]
 fn placeholders_keep_marks_apart() {
     let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
@@ -232,7 +231,7 @@ fn placeholders_keep_marks_apart() {
     assert_eq!(encoded("</t>"), [257]);
     assert_eq!(encoded("\u{e000}"), plain);
     assert_eq!(encoded("if\u{e000}if</t>"), [&[259], &plain[..], &[259, 257]].concat());
-    // Nor do what is said and what the template writes become one together.
+    // Content and template text together don't form such a token either.
     assert_eq!(encoded("\u{e001}/t>"), plain);
 }
 
@@ -272,8 +271,8 @@ fn text_that_the_vocabulary_lacks_is_an_error() {
     );
 }
 
-/// Nothing may be lost where an expression has to look far ahead, and time grows little faster than
-/// the text.
+/// Nothing is lost if an expression has to look far ahead, and time grows little faster than the
+/// text.
 #[test]
 fn long_runs_are_split_whole() {
     for t in EVERY_RULE.iter() {
@@ -287,7 +286,7 @@ fn long_runs_are_split_whole() {
     }
 }
 
-/// The small vocabulary under each rule for such ones.
+/// The small vocabulary with each rule for vocabularies of its kind.
 static EVERY_RULE: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
     let rules = pretokenizer::rules().unwrap().iter().filter(|rule| rule.spelling == Spelling::Bytes);
     let facts =
@@ -302,7 +301,7 @@ fn environment_for_grammars() {
     let t = load(&tiny()).unwrap();
     let env = t.env();
     assert_eq!(env.tokenize("hello<think> w"), [259, THINK, 260]);
-    // A grammar's text never becomes a control token; a control token is reached by name.
+    // A grammar's text never becomes a control token, which is reached by name only.
     assert!(!env.tokenize("<|im_end|>").contains(&END));
     assert_eq!(env.tok_trie().get_special_token("<|im_end|>"), Some(END));
     assert_eq!(env.tok_trie().eos_tokens(), t.ends_of_turn());
@@ -364,14 +363,14 @@ fn a_special_token_that_is_out_of_range_is_told_and_left_aside() {
         );
         assert_eq!(t.note(), Some(expected.as_str()));
         assert_eq!(t.bos(), None);
-        // The end is another key's to name.
+        // Another key names the end.
         assert!(t.is_end_of_turn(262));
         let t = load(&tiny().meta("tokenizer.ggml.eos_token_id", id)).unwrap();
         assert!(t.note().is_some() && t.eos().is_none() && t.is_end_of_turn(TEXT_END));
     }
 }
 
-/// Each kind asks within its loop whether the request is over.
+/// Each kind checks in its loop whether the request has ended.
 #[test]
 fn encoding_ends_with_its_request() {
     let t = load(&tiny()).unwrap();
@@ -388,7 +387,7 @@ fn encoding_ends_with_its_request() {
     assert!(t.until(&Until::default()).encode("one two", false).is_ok());
 }
 
-/// A word that no language has is refused: what merges pairs can't be interrupted within it.
+/// Words longer than any real one are refused, since merging can't be interrupted within one.
 #[test]
 fn endless_words_are_refused() {
     let t = load(&tiny()).unwrap();

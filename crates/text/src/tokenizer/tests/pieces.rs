@@ -1,4 +1,4 @@
-//! BPE by merges over pieces as text, as Gemma 4 has it, on a small vocabulary.
+//! BPE with merges over pieces as text, as in Gemma 4, on a small vocabulary.
 
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ fn gemma() -> Writer {
         .meta("tokenizer.ggml.add_bos_token", false)
 }
 
-/// The same with a rule by name.
+/// That file with a named rule.
 fn named(pre: &str) -> Tokenizer {
     load(&gemma().meta("tokenizer.ggml.model", "gpt2").meta("tokenizer.ggml.pre", pre)).unwrap()
 }
@@ -34,10 +34,10 @@ fn pieces_are_merged_within_lines() {
         check(t, " hello  h", &["▁hello", "▁", "▁", "h"]);
         // No merge leads to these.
         check(t, "abc", &["a", "b", "c"]);
-        // Characters without a piece are bytes; text that reads like one is not.
+        // Characters without a piece become bytes; text that looks like a byte token does not.
         check(t, "é😀x", &["é", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "<0x78>"]);
         check(t, "<0x41>", &["<", "<0x30>", "<0x78>", "<0x34>", "<0x31>", ">"]);
-        // User-defined pieces are found first; control pieces are not.
+        // User-defined pieces are matched first; control pieces are not.
         check(t, "a     h", &["a", "   ", "▁", "▁", "h"]);
         check(t, "<s></s>", &["<", "s", ">", "</s>"]);
         check(t, "he\nllo", &["he", "<0x0A>", "llo"]);
@@ -49,7 +49,7 @@ fn pieces_are_merged_within_lines() {
     assert_eq!(t.token_bytes(t.id("▁hello").unwrap()), b" hello");
 }
 
-/// Gemma 4 has runs of line feeds as pieces to which no merges lead.
+/// Gemma 4 has runs of line feeds as pieces that no merges produce.
 #[test]
 fn a_run_of_lines_is_a_piece() {
     let lines = |t: &Tokenizer| t.encode("a\n\n\nb", false).unwrap().len();

@@ -13,8 +13,8 @@ const SPACES: u32 = 8;
 const BYTES: u32 = 9;
 const SPACE: u32 = BYTES + 256;
 
-/// Special pieces as Gemma has them, all bytes, and a few trained pieces, those of more than one
-/// character in the order of their scores.
+/// Special pieces like Gemma's, all bytes, and a few trained pieces, those of more than one
+/// character ordered by score.
 pub(super) fn tiny() -> Writer {
     let mut pieces: Vec<(String, f32, u32)> = Vec::new();
     let mut add = |text: &str, score: f32, kind: u32| pieces.push((text.to_owned(), score, kind));
@@ -46,7 +46,7 @@ pub(super) fn tiny() -> Writer {
         .meta("tokenizer.ggml.eos_token_id", EOS)
 }
 
-/// As Gemma does it.
+/// With Gemma's options.
 fn gemma() -> Writer {
     tiny().meta("tokenizer.ggml.add_space_prefix", false)
 }
@@ -63,14 +63,14 @@ fn merges_by_score() {
     check("", &[]);
     check("hello", &["hello"]);
     check(" hello w", &["▁hello", "▁w"]);
-    // The better pair first, wherever it stands; the leftmost of equal ones.
+    // The better pair first, wherever it is; the leftmost of equal ones.
     check("abc", &["a", "bc"]);
     check("aaa", &["aa", "a"]);
     check("aaaaa", &["aa", "aa", "a"]);
-    // Characters without a piece are bytes; text that reads like one is not.
+    // Characters without a piece become bytes; text that looks like a byte token does not.
     check("é😀x", &["é", "<0xF0>", "<0x9F>", "<0x98>", "<0x80>", "<0x78>"]);
     check("<0x41>", &["<", "<0x30>", "<0x78>", "<0x34>", "<0x31>", ">"]);
-    // User-defined pieces are found first, the longest of several.
+    // User-defined pieces are matched first, the longest of several.
     check("a     h", &["a", "   ", "▁", "▁", "h"]);
     check("\n\n\n", &["\n\n", "<0x0A>"]);
     check("<s></s>", &["<", "s", ">", "</s>"]);
@@ -100,7 +100,7 @@ fn special_tokens() {
     assert_eq!(control, [0, 1, ids.len() - 1]);
 }
 
-/// Llama 2 and Mistral see a space before each text, Gemma does not.
+/// Llama 2 and Mistral add a space before each text, Gemma doesn't.
 #[test]
 fn a_space_before_text() {
     let t = load(&tiny()).unwrap();
@@ -115,7 +115,7 @@ fn a_space_before_text() {
     let mut stream = t.stream();
     let space = t.id("▁w").unwrap();
     assert_eq!([stream.push(space), stream.push(space)], ["w", " w"]);
-    // Text that a grammar forces goes on where the model stands.
+    // Text forced by a grammar continues at the model's position.
     assert_eq!(t.env().tokenize("hello"), [t.id("hello").unwrap()]);
 
     let facts = TokenizerFacts { space_prefix: Some(false), ..TokenizerFacts::default() };
@@ -152,7 +152,7 @@ fn without_byte_pieces_a_missing_character_is_an_error() {
     );
 }
 
-/// A heap, not a search of the whole text for each merge.
+/// Uses a heap rather than a search of the whole text for each merge.
 #[test]
 fn long_runs_take_little_longer_than_short_ones() {
     let t = load(&gemma()).unwrap();
@@ -170,8 +170,7 @@ proptest! {
     fn every_text_comes_back(text in "[^▁]*|[ \\n\\ta-e</>hlosw😀é]{0,60}") {
         let t = load(&gemma()).unwrap();
         prop_assert_eq!(t.round_trip(&text).unwrap(), text.as_str());
-        // Where no user-defined piece stands in the text, it has just one space more, which
-        // decoding takes away.
+        // Without user-defined pieces, the text only has one extra space, which decoding removes.
         let t = load(&tiny()).unwrap();
         let ids = t.encode(&text, false).unwrap();
         if ids.iter().all(|&id| t.kind(id) != TokenKind::UserDefined) {

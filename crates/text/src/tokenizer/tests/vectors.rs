@@ -1,4 +1,4 @@
-//! Real vocabularies, and what other tokenizers make of texts with them.
+//! Real vocabularies, compared with other tokenizers.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ struct Case {
     ids: Vec<u32>,
     detok: Option<String>,
     detok_plain: Option<String>,
-    /// Where libllama's detokenizer takes spaces away before punctuation, the text without that:
-    /// engines must not, since it breaks code.
+    /// If libllama's detokenizer removes spaces before punctuation, the text with them:
+    /// engines must not remove them, since that breaks code.
     pieces: Option<String>,
 }
 
-/// The vocabularies and cases of the fixtures, if they are here.
+/// The vocabularies and cases of the fixtures, if available.
 fn fixtures() -> Option<PathBuf> {
     crate::absent::shared("fixtures/tokenizer")
 }
 
-/// A vocabulary, perhaps with another splitting rule.
-/// `None` for the one that the fixtures leave out.
+/// A vocabulary, optionally with another splitting rule.
+/// `None` for the one that the fixtures omit.
 fn vocabulary(dir: &Path, vocab: &str, pre: Option<&str>, space_prefix: Option<bool>) -> Option<Tokenizer> {
     let (file, pre) = match vocab {
-        // Differs from qwen2 in its label only, and is packed.
+        // Differs from qwen2 only in its label, and is packed.
         "qwen35" => ("qwen2", Some("qwen35")),
         "gemma-4" => return None,
         other => (other, pre),
@@ -61,7 +61,7 @@ fn vectors_of_real_vocabularies() {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     let mut wrong = Vec::new();
     for file in ["vectors.jsonl", "hf_vectors.jsonl", "relabelled.jsonl"] {
-        // Split at \n only: strings hold U+2028.
+        // Split at \n only, since strings may contain U+2028.
         for line in
             std::fs::read_to_string(dir.join(file)).unwrap().split('\n').filter(|line| !line.is_empty())
         {
@@ -84,7 +84,7 @@ fn vectors_of_real_vocabularies() {
 }
 
 impl Case {
-    /// What the tokenizer makes otherwise.
+    /// The cases in which the tokenizer differs.
     fn problems(&self, t: &Tokenizer) -> String {
         let mut problems = String::new();
         let bos = t.bos().filter(|_| self.add_special && t.add_bos());
@@ -96,8 +96,8 @@ impl Case {
         if ids != self.ids {
             problems += &format!("ids {ids:?} ");
         }
-        // SentencePiece's pieces differ by the space before the text, which `detok` rightly takes
-        // away.
+        // SentencePiece's pieces differ by the space before the text, which `detok` correctly
+        // removes.
         let pieces = self.pieces.as_deref().filter(|_| t.pre_tokenizer().is_some());
         let shown = pieces.or(self.detok.as_deref());
         let plain = match pieces {
@@ -126,11 +126,11 @@ struct PreCase {
     model: Option<String>,
     text: String,
     ids: Vec<u32>,
-    /// By the models' own expression, where the one that made `ids` only comes near it.
+    /// Ids from the model's own expression, if `ids` come from an approximation of it.
     expression_ids: Option<Vec<u32>>,
 }
 
-/// Every name of a splitting rule, on vocabularies in which a word is a token.
+/// Every name of a splitting rule, on vocabularies in which each word is a token.
 #[test]
 fn vectors_of_every_pre_tokenizer() {
     let Some(dir) = fixtures() else { return };
@@ -174,8 +174,8 @@ struct BertCase {
     ids: Vec<u32>,
 }
 
-/// A published vocabulary: all-MiniLM-L6-v2's, whose ids are known with and without the tokens
-/// around a text.
+/// A published vocabulary: all-MiniLM-L6-v2's, with known ids with and without the tokens around a
+/// text.
 #[test]
 fn vectors_of_a_real_wordpiece_vocabulary() {
     let Some(dir) = fixtures() else { return };
@@ -202,7 +202,7 @@ fn vectors_of_a_real_wordpiece_vocabulary() {
             let mut ids =
                 if whole { t.encode_whole(&case.text, true) } else { t.encode(&case.text, false) }.unwrap();
             if ids.len() > 256 {
-                // As the fixture is cut.
+                // The fixture is truncated as well.
                 ids.truncate(255);
                 ids.push(102);
             }

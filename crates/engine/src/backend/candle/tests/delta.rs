@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The rule for one sequence from its beginning.
+/// Applies the rule to one sequence from its beginning.
 /// `[n, value_heads * value_width]`
 fn ruled(qkv: &[f32], beta: &[f32], alpha: &[f32], weights: &[Vec<f32>; 3], shape: &DeltaShape) -> Vec<f64> {
     let DeltaShape { key_heads, value_heads, key_width, value_width, kernel, .. } = *shape;
@@ -68,7 +68,7 @@ fn goes_on_from_its_slot(grouped: bool) {
     let negative = numbers(2, 4).iter().map(|number| -number.abs()).collect();
     let host = [numbers(1, shape.channels() * shape.kernel), negative, numbers(3, 4)];
     let weights = DeltaWeights { conv: vector(&host[0]), a: vector(&host[1]), dt: vector(&host[2]) };
-    // The third sequence takes the first one's slot.
+    // The third sequence reuses the first one's slot.
     let parts = [
         vec![(0, 0..2, 2), (1, 0..4, 0)],
         vec![(1, 4..5, 0), (0, 2..9, 2)],

@@ -1,7 +1,7 @@
-//! Row-interleaved by AVX2: eight rows.
+//! Row-interleaved with AVX2: eight rows.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 
@@ -22,10 +22,10 @@ use crate::quant::k::Q4_K;
 use crate::quant::with_format;
 use crate::wide::transpose;
 
-/// The rows of weights that are transposed.
+/// Number of rows of weights transposed.
 const ROWS: usize = 8;
 
-/// How activations are wanted.
+/// The layout of activations.
 pub(in super::super) fn layout(format: Format) -> Layout {
     match format {
         Format::Q4_K => Q4_K::LAYOUT,
@@ -67,7 +67,7 @@ unsafe fn sums_of(x: &RowCursor, at: usize) -> __m256i {
     _mm256_set1_epi32(x.sums.add(at).cast::<i32>().read_unaligned())
 }
 
-/// Formats of blocks of 32.
+/// Formats with blocks of 32.
 struct Blocks<F>(PhantomData<F>);
 
 impl<F: SimdBlock> RowInterleaved<Avx2> for Blocks<F> {
@@ -76,8 +76,8 @@ impl<F: SimdBlock> RowInterleaved<Avx2> for Blocks<F> {
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut RowStreams<Avx2>, x: &[RowCursor; T], sums: &mut [__m256; T]) {
-        // vpmaddubsw adds two products to a word, which holds so many times two.
-        // It is a power of two, so that a block is whole times as many.
+        // vpmaddubsw adds two products to a word, which can hold this many pairs, rounded to a
+        // power of two, so that it divides a block.
         let most = (1 << (i16::MAX as usize / (2 * 127 * F::MAX_QUANT as usize)).ilog2()).min(BLOCK / 4);
         w.prefetch(F::FORMAT.block_bytes());
         let w_quants = transposed_quants::<F>(w);
@@ -120,11 +120,11 @@ impl<F: SimdBlock> RowInterleaved<Avx2> for Blocks<F> {
     }
 }
 
-/// The quants of a block of each row, with the zero point: of each four quants a register.
+/// The quants of a block of each row, with the zero point: one register per four quants.
 #[inline(always)]
 unsafe fn transposed_quants<F: SimdBlock>(w: &RowStreams<Avx2>) -> [__m256i; 8] {
     if F::NIBBLES {
-        // Half as much to transpose.
+        // Transpose half as much.
         let bytes = transposed_sixteen(w, F::FORMAT.block_bytes() - 16);
         return each!(i => {
             let bytes = bytes[i % 4];
@@ -135,7 +135,7 @@ unsafe fn transposed_quants<F: SimdBlock>(w: &RowStreams<Avx2>) -> [__m256i; 8] 
     each!(i => _mm256_castps_si256(quants[i]))
 }
 
-/// Sixteen bytes of each row: of each four bytes a register.
+/// Sixteen bytes of each row: one register per four bytes.
 #[inline(always)]
 unsafe fn transposed_sixteen(w: &RowStreams<Avx2>, at: usize) -> [__m256i; 4] {
     let load = |row: usize| _mm_loadu_si128(w.row(row).add(at).cast());
@@ -154,7 +154,7 @@ unsafe fn transposed_sixteen(w: &RowStreams<Avx2>, at: usize) -> [__m256i; 4] {
     ]
 }
 
-/// Where two of the four bytes of each lane are, which become its words.
+/// A shuffle that widens two of the four bytes of each lane to words.
 const fn words(two: [usize; 2]) -> [u8; 32] {
     let mut places = [0x80; 32];
     let mut i = 0;
@@ -165,9 +165,9 @@ const fn words(two: [usize; 2]) -> [u8; 32] {
     places
 }
 
-/// Each of four bytes twice.
+/// Each of four bytes, duplicated.
 static TWICE: [[u8; 32]; 4] = [words([0, 0]), words([1, 1]), words([2, 2]), words([3, 3])];
-/// Two after each other.
+/// Pairs of consecutive bytes.
 static PAIRS: [[u8; 32]; 2] = [words([0, 1]), words([2, 3])];
 
 impl RowInterleaved<Avx2> for Q4_K {

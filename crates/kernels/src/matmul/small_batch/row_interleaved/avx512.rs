@@ -1,7 +1,7 @@
-//! Row-interleaved by AVX-512: sixteen rows.
+//! Row-interleaved with AVX-512: sixteen rows.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 #![allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
 
@@ -20,10 +20,10 @@ use crate::quant::avx2::{SimdSuperBlock, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::Q8_0;
 
-/// The rows of weights that are transposed.
+/// Number of rows of weights transposed.
 const ROWS: usize = 16;
 
-/// A format's type here, which is bound to `$F`.
+/// Binds `$F` to the format's type in this module.
 macro_rules! with_interleaved {
     ($format:expr, $F:ident => $body:expr) => {
         match $format {
@@ -48,7 +48,7 @@ macro_rules! with_interleaved {
     };
 }
 
-/// How activations are wanted.
+/// The layout of activations.
 pub(in super::super) fn layout(format: Format) -> Layout {
     with_interleaved!(format, F => <F as RowInterleaved<Avx512>>::LAYOUT)
 }
@@ -69,7 +69,7 @@ unsafe fn multiply_format<F: RowInterleaved<Avx512>>(p: SmallBatch, rows: Range<
     in_parts!(p.rows, first, MAX_ROWS, T => multiply_groups::<Avx512, F, T>(&p, groups.clone(), first); 1 2 3 4 5 6 7);
 }
 
-/// What all lanes have in common.
+/// Reads values for all lanes.
 impl RowCursor {
     /// Four quants in every lane.
     #[inline(always)]
@@ -88,20 +88,20 @@ impl RowCursor {
 type Rows = RowStreams<Avx512>;
 
 impl Rows {
-    /// Sixteen bytes of each row, transposed: a register of each four bytes.
+    /// Sixteen bytes of each row, transposed: one register per four bytes.
     #[inline(always)]
     unsafe fn transpose16(&mut self, at: usize) -> [__m512i; 4] {
         self.prefetch(16);
         transposed(self.sixteen(at))
     }
 
-    /// 32 bytes of each row, as [`Rows::transpose16`], but with fewer instructions than twice that.
+    /// 32 bytes of each row, as [`Rows::transpose16`], with fewer instructions than two calls.
     #[inline(always)]
     unsafe fn transpose32(&mut self, at: usize) -> [__m512i; 8] {
         self.prefetch(32);
         let load = |row: usize, of: usize| _mm256_loadu_si256(self.row(4 * of + row).add(at).cast());
-        // Of the first eight rows and of the last: quarters 0 and 1 are of four rows, 2 and 3 of
-        // the next four.
+        // For the first and the last eight rows: quarters 0 and 1 contain four rows, 2 and 3 the
+        // next four.
         let [first, last] = each!(half => transposed(each_of_four!(i => {
             let low = _mm512_castsi256_si512(load(i, 2 * half));
             _mm512_inserti64x4::<1>(low, load(i, 2 * half + 1))
@@ -112,7 +112,7 @@ impl Rows {
         })
     }
 
-    /// Sixteen bytes of each row: of row `4 * j + i` in quarter `j` of register `i`.
+    /// Sixteen bytes of each row: quarter `j` of register `i` contains row `4 * j + i`.
     #[inline(always)]
     unsafe fn sixteen(&self, at: usize) -> [__m512i; 4] {
         let load = |row: usize, of: usize| _mm_loadu_si128(self.row(4 * of + row).add(at).cast());
@@ -122,7 +122,7 @@ impl Rows {
         })
     }
 
-    /// The first two of sixteen bytes of each row, a number of half precision.
+    /// The first two of sixteen bytes of each row, a half-precision number.
     #[inline(always)]
     unsafe fn first_half(&self, at: usize) -> __m512 {
         let [a, b, c, d] = self.sixteen(at);
@@ -130,7 +130,7 @@ impl Rows {
         float(_mm512_unpacklo_epi64(a, c))
     }
 
-    /// The last two of sixteen bytes of each row, a number of half precision.
+    /// The last two of sixteen bytes of each row, a half-precision number.
     #[inline(always)]
     unsafe fn last_half(&self, at: usize) -> __m512 {
         let [a, b, c, d] = self.sixteen(at);
@@ -139,7 +139,7 @@ impl Rows {
     }
 }
 
-/// Four registers of which each has in each quarter (128 bits) what all four had there:
+/// Transposes four registers within each quarter (128 bits):
 ///
 /// ```text
 /// a  a0 a1 a2 a3                        a0 b0 c0 d0
@@ -163,14 +163,14 @@ unsafe fn transposed([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// The number whose half precision is in the lower half of each lane.
+/// Widens the half-precision number in the lower half of each lane.
 #[inline(always)]
 unsafe fn float(v: __m512i) -> __m512 {
     _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))
 }
 
-/// Adds the products of sixteen quants of each row, from one on.
-/// By vpdpbusd a lane of 32 bits gets four products of unsigned and signed bytes.
+/// Adds the products of sixteen quants of each row, starting at one.
+/// The instruction vpdpbusd adds four products of unsigned and signed bytes to a 32-bit lane.
 #[inline(always)]
 unsafe fn add_products<const T: usize>(
     quants: [__m512i; 4],
@@ -188,8 +188,8 @@ unsafe fn add_products<const T: usize>(
     }
 }
 
-/// Adds the products of two words of each lane: the instruction itself, because the compiler would
-/// make two of it.
+/// Adds the products of both words of each lane: written as assembly, because the compiler would
+/// split the intrinsic into two instructions.
 ///
 /// # Safety
 /// The CPU has AVX-512.
@@ -200,17 +200,17 @@ unsafe fn add_words(mut totals: __m512i, a: __m512i, b: __m512i) -> __m512i {
     totals
 }
 
-/// What [`pick`] makes zero.
+/// The index for which [`pick`] returns zero.
 const ZERO: u8 = 0x80;
 
-/// Of each lane the bytes with these numbers.
+/// Selects the bytes with these indices in each lane.
 #[inline(always)]
 unsafe fn pick(v: __m512i, bytes: [u8; 4]) -> __m512i {
     let lane = |lane: u32| (u32::from_le_bytes(bytes) + lane * 0x0404_0404) as i32;
     _mm512_shuffle_epi8(v, _mm512_set4_epi32(lane(3), lane(2), lane(1), lane(0)))
 }
 
-/// Adds integers of each row, times a factor and the activations' scale.
+/// Adds integers of each row, multiplied by a factor and the activations' scale.
 #[inline(always)]
 unsafe fn add_scaled<const T: usize>(
     factor: __m512,
@@ -230,7 +230,7 @@ impl RowInterleaved<Avx512> for Q8_0 {
 
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Rows, x: &[RowCursor; T], sums: &mut [__m512; T]) {
-        // Without a sign the zero point of quants is 128.
+        // As unsigned numbers, quants have the zero point 128.
         let mut totals = [_mm512_setzero_si512(); T];
         for t in 0..T {
             totals[t] = _mm512_madd_epi16(_mm512_set1_epi16(-128), x[t].sums(0));
@@ -247,19 +247,19 @@ impl RowInterleaved<Avx512> for Q8_0 {
     }
 }
 
-/// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
+/// Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 struct WithMinima<F>(PhantomData<F>);
 
 impl<F: SimdSuperBlock> WithMinima<F> {
     const HAS_FIFTHS: bool = F::MAX_QUANT > 15;
-    /// The pairs of sub-blocks whose products, scaled with six bits, floats add up without
-    /// rounding.
+    /// The number of sub-block pairs whose products, scaled with six bits, can be added as floats
+    /// without rounding.
     const EXACT: usize = {
         let pairs = if Self::HAS_FIFTHS { 1 } else { 2 };
         assert!(2 * pairs * 32 * F::MAX_QUANT as usize * 127 * 63 < 1 << f32::MANTISSA_DIGITS);
         pairs
     };
-    /// What upper nibbles are too large by: where they lie, but not if a fifth bit is to be added.
+    /// The factor of upper nibbles in place, unless a fifth bit is to be added.
     const UPPER: f32 = if Self::HAS_FIFTHS { 1.0 } else { 16.0 };
 }
 
@@ -330,7 +330,7 @@ impl<F: SimdSuperBlock> RowInterleaved<Avx512> for WithMinima<F> {
     }
 }
 
-/// Quants with sixteen added to those whose bit number `bit` is set.
+/// Adds sixteen to the quants whose bit number `bit` is set.
 #[inline(always)]
 unsafe fn with_fifth(quants: __m512i, fifths: __m512i, bit: usize) -> __m512i {
     let set = _mm512_test_epi8_mask(fifths, _mm512_set1_epi8((1u8 << bit) as i8));
@@ -342,7 +342,7 @@ impl RowInterleaved<Avx512> for Q6_K {
     const LAYOUT: Layout = Layout { order: Order::Plain, sums: Sums::Octets };
 
     /// The zero point of quants is 32, but sums of eight products start with its correction, so
-    /// that they end as words.
+    /// that they fit into words.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: &mut Rows, x: &[RowCursor; T], sums: &mut [__m512; T]) {
         let scales = w.transpose16(192);

@@ -1,16 +1,16 @@
-//! Row quads by AVX2, of the super-blocks that models are mostly made of.
+//! Row quads with AVX2, for the super-blocks that most models use.
 //!
-//! A register has a pair of sub-blocks, of four that lie together, in the order of
+//! A register contains a pair of sub-blocks out of four consecutive ones, in the order of
 //! `Order::Interleaved256`.
-//! Another has a word of scale for each two quants:
+//! Another register has the scale of every two quants in a word:
 //!
 //! ```text
 //! quants[0]  0[0..8]  2[0..8]  0[16..24] 2[16..24]     scales  s0 s0 s0 s0 s2 s2 s2 s2 (twice)
 //! quants[1]  0[8..16] 2[8..16] 0[24..32] 2[24..32]     (then the same of sub-blocks 1 and 3)
 //! ```
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -28,38 +28,38 @@ use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::quant::with_format;
 use crate::wide::operations;
 
-/// Two vectors of quants, and for each two quants of both their scale in a word.
+/// Two vectors of quants, and the scale in a word for every two quants of both.
 type SubBlockPair = ([__m256i; 2], __m256i);
 
-/// Super-blocks of a format that are multiplied four at a time.
+/// Formats whose super-blocks are multiplied four at a time.
 ///
 /// # Safety
 /// The functions may only be called where AVX2 is available, and with pointers to whole blocks.
 trait SuperQuadFormat: SimdSuperBlock {
-    /// What is taken out of the blocks of four rows at once.
+    /// Data extracted from the blocks of four rows at once.
     type Head: Copy;
-    /// What is taken out of a row's block before its sub-blocks.
+    /// Data extracted from a row's block before its sub-blocks.
     type Row: Copy;
 
     unsafe fn head(blocks: [*const u8; ROWS]) -> Self::Head;
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// Half of a block: twice two vectors of quants, which have no sign, in the order of
+    /// Half of a block: two pairs of vectors of unsigned quants, in the order of
     /// [`Order::Interleaved256`].
     unsafe fn half(row: &Self::Row, block: *const u8, half: usize) -> [SubBlockPair; 2];
 
-    /// What the sums of a row's products begin with: the zero point correction.
+    /// The initial value of a row's sums of products: the zero point correction.
     unsafe fn correction(_: &Self::Row, _x: RowCursor) -> __m256i {
         _mm256_setzero_si256()
     }
 
-    /// Adds what integers of four rows come to with two super-blocks of activations, to the sums of
-    /// a lane.
+    /// Adds the scaled integers of four rows, for two super-blocks of activations, to the sums of a
+    /// lane.
     unsafe fn add(head: &Self::Head, totals: __m256i, x: [RowCursor; 2], sums: __m256) -> __m256;
 }
 
-/// How activations are wanted.
+/// The layout of activations.
 pub(in super::super) fn layout(format: Format) -> Layout {
     with_format!(format, F in k [Q4_K Q5_K Q6_K] => SuperQuad::<F>::LAYOUT)
 }
@@ -89,7 +89,7 @@ unsafe fn of_super_blocks<Q: SuperBlockQuad>(p: SmallBatch, rows: Range<usize>) 
     }
 }
 
-/// The rows of activations that weights are unpacked for at once: as many as have sums in
+/// The rows of activations for which weights are unpacked at once: as many as have sums in
 /// registers.
 const MAX_ROWS: usize = 4;
 
@@ -103,11 +103,11 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
         sums: if F::MINIMA { Sums::BlockPairs } else { Sums::Sixteens },
     };
 
-    /// Each sub-block is unpacked once, and never leaves registers.
+    /// Each sub-block is unpacked once, and stays in registers.
     ///
-    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words.
-    /// Of at most 63 * 127 each, even two such pairs don't reach that.
-    /// Floats are those of two rows of activations.
+    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words:
+    /// two pairs of products of at most 63 * 127 stay within that limit.
+    /// Floats contain two rows of activations.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[RowCursor; T], lane: &mut [__m128; T]) {
@@ -136,7 +136,7 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
             sums
         });
         for first in (0..T).step_by(2) {
-            // Of the last one of an odd number both halves are the same.
+            // For the last row of an odd number both halves are the same.
             let last = (first + 1).min(T - 1);
             let totals = totals([
                 folded(each_of_four!(row => sums[row][first])),
@@ -150,7 +150,7 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
     }
 }
 
-/// The sums of half of each of four vectors, and of the other halves.
+/// Horizontal sums of four vectors, separately for their lower and upper halves.
 #[inline(always)]
 unsafe fn folded(v: [__m256i; ROWS]) -> __m256i {
     let two = |a, b| _mm256_add_epi32(_mm256_blend_epi32::<0b1100_1100>(a, b), _mm256_alignr_epi8::<8>(b, a));
@@ -159,13 +159,13 @@ unsafe fn folded(v: [__m256i; ROWS]) -> __m256i {
     _mm256_add_epi32(_mm256_blend_epi32::<0b1010_1010>(a, b), crossed)
 }
 
-/// The halves of the first added, and those of the second.
+/// The sum of the first vector's halves, and of the second's.
 #[inline(always)]
 unsafe fn totals([a, b]: [__m256i; 2]) -> __m256i {
     _mm256_add_epi32(_mm256_blend_epi32::<0b1111_0000>(a, b), _mm256_permute2x128_si256::<0x21>(a, b))
 }
 
-/// The scales of two super-blocks of activations, each in half of a vector.
+/// The scales of two super-blocks of activations, one per half of the vector.
 #[inline(always)]
 unsafe fn scales_of([a, b]: [RowCursor; 2]) -> __m256 {
     _mm256_blend_ps::<0b1111_0000>(_mm256_set1_ps(a.scale()), _mm256_set1_ps(b.scale()))
@@ -185,30 +185,29 @@ unsafe fn or(a: [__m256i; 2], b: [__m256i; 2]) -> [__m256i; 2] {
     [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
 }
 
-/// Each half twice.
+/// Duplicates each half.
 #[inline(always)]
 unsafe fn spread(v: __m256i) -> [__m256i; 2] {
     [_mm256_permute2x128_si256::<0x00>(v, v), _mm256_permute2x128_si256::<0x11>(v, v)]
 }
 
-/// Of each half of both the first eight bytes, and the last eight.
+/// Combines the first eight bytes of each half of both, and the last eight.
 #[inline(always)]
 unsafe fn octets([a, b]: [__m256i; 2]) -> [__m256i; 2] {
     [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)]
 }
 
-/// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
+/// Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 struct QuadScales {
-    /// Bytes, in both halves: of each row the scales of the first four sub-blocks, and of the last
-    /// four.
+    /// Bytes, in both halves: each row's scales of the first four sub-blocks, and of the last four.
     scales: [__m256i; 2],
-    /// Words: of each row the minima of the first two sub-blocks, then of the next two; and of the
+    /// Words: each row's minima of the first two sub-blocks, then of the next two; and those of the
     /// last four.
     minima: [__m256i; 2],
-    /// What the scales of four rows are multiplied by, in both halves.
+    /// The factors of the scales of four rows, in both halves.
     scale: __m256,
-    /// What their minima are.
+    /// The factors of their minima.
     minimum: __m256,
 }
 
@@ -239,7 +238,7 @@ unsafe fn add_with_minima(head: &QuadScales, all: __m256i, x: [RowCursor; 2], su
     _mm256_fnmadd_ps(_mm256_mul_ps(head.minimum, of_x), _mm256_cvtepi32_ps(of_minima), sums)
 }
 
-/// The scales of four rows, and where the row's are.
+/// The scales of four rows, and the shuffles for this row.
 type Scales = ([__m256i; 2], &'static [[u8; 32]; 2]);
 
 #[inline(always)]
@@ -247,14 +246,14 @@ unsafe fn minima_row(head: &QuadScales, row: usize) -> Scales {
     (head.scales, &SUB_BLOCK_SCALES[row])
 }
 
-/// The words of a pair of sub-blocks of four, of each in turn.
+/// The words for a pair of sub-blocks out of four, alternating.
 #[inline(always)]
 unsafe fn scales((bytes, places): &Scales, pair: usize) -> __m256i {
     _mm256_shuffle_epi8(bytes[pair / 2], load256(places[pair % 2].as_ptr()))
 }
 
-/// For each row, and for two pairs of sub-blocks of four, where scales are among those of four
-/// rows; what is above them is zero.
+/// Shuffles for each row, and for two pairs of sub-blocks out of four: the positions of scales
+/// among those of four rows; the bytes above are zero.
 static SUB_BLOCK_SCALES: [[[u8; 32]; 2]; ROWS] = {
     let mut places = [[[0x80; 32]; 2]; ROWS];
     let mut i = 0;
@@ -289,13 +288,13 @@ impl SuperQuadFormat for Q4_K {
     }
 }
 
-/// A number in the first half of each half, and one in the others.
+/// One number in the first half of each half, and another in the second.
 #[inline(always)]
 unsafe fn by(a: i64, b: i64) -> __m256i {
     _mm256_setr_epi64x(a, b, a, b)
 }
 
-/// The fifth bits of a pair of sub-blocks of four, of each in turn.
+/// The fifth bits of a pair of sub-blocks out of four, alternating.
 #[inline(always)]
 unsafe fn fifth(bits: __m256i, pair: usize) -> __m256i {
     let bits = match pair {
@@ -309,8 +308,8 @@ unsafe fn fifth(bits: __m256i, pair: usize) -> __m256i {
 
 impl SuperQuadFormat for Q5_K {
     type Head = QuadScales;
-    /// Scales, and the fifth bits, bit i of each byte that of sub-block i: twice of eight quants,
-    /// and of the next eight.
+    /// Scales, and the fifth bits (bit i of each byte belongs to sub-block i): eight quants twice,
+    /// and the next eight twice.
     type Row = (Scales, [__m256i; 2]);
 
     #[inline(always)]
@@ -342,9 +341,9 @@ impl SuperQuadFormat for Q5_K {
 }
 
 impl SuperQuadFormat for Q6_K {
-    /// What the scales of four rows are multiplied by, in both halves.
+    /// The factors of the scales of four rows, in both halves.
     type Head = __m256;
-    /// The scales of sixteens, in words and in their order.
+    /// The scales of each sixteen quants, in words, in order.
     type Row = __m256i;
 
     #[inline(always)]
@@ -363,7 +362,7 @@ impl SuperQuadFormat for Q6_K {
         let four = load256(block.add(128 + 32 * half));
         let words = spread(*words)[half];
         each!(pair => {
-            // Sub-blocks `pair` and `pair + 2` of four are in the same bytes.
+            // Sub-blocks `pair` and `pair + 2` of four share bytes.
             let quants = load256(block.add(64 * half + 32 * pair));
             let high = match pair {
                 0 => [_mm256_slli_epi16::<4>(four), four],
@@ -387,8 +386,9 @@ impl SuperQuadFormat for Q6_K {
     }
 }
 
-/// For two pairs of sub-blocks of four, where the scales of their sixteens are among eight words.
-/// Those of the first sixteens of both come in turn, and then those of the second ones.
+/// Shuffles for two pairs of sub-blocks out of four: the positions of their scales among eight
+/// words.
+/// Alternating scales of the first sixteens of both sub-blocks, then those of the second sixteens.
 static SIXTEEN_SCALES: [[u8; 32]; 2] = {
     let mut places = [[0; 32]; 2];
     let mut i = 0;

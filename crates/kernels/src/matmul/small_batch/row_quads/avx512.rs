@@ -1,8 +1,8 @@
-//! Row quads by AVX-512: of super-blocks (`super_blocks`), and of blocks of 32, eight at a time
-//! (`blocks`, or `nibbles` where quants are nibbles).
+//! Row quads with AVX-512: for super-blocks (`super_blocks`), and for blocks of 32, eight at a time
+//! (`blocks`, or `nibbles` if quants are nibbles).
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 mod blocks;
@@ -23,14 +23,14 @@ use blocks::ByteQuad;
 use nibbles::NibbleQuad;
 use super_blocks::SuperQuad;
 
-/// The rows of activations that eight blocks are unpacked for at once.
+/// The rows of activations for which eight blocks are unpacked at once.
 const BLOCK_ROWS: usize = 8;
 
-/// The rows of activations that super-blocks are unpacked for at once: as many as have sums in
+/// The rows of activations for which super-blocks are unpacked at once: as many as have sums in
 /// registers.
 const SUPER_BLOCK_ROWS: usize = 5;
 
-/// How activations are wanted.
+/// The layout of activations.
 pub(in super::super) fn layout(format: Format) -> Layout {
     match format {
         Format::Q4_K | Format::Q5_K | Format::Q6_K => {
@@ -66,18 +66,18 @@ unsafe fn of_super_blocks<Q: SuperBlockQuad>(p: SmallBatch, rows: Range<usize>) 
     in_parts!(p.rows, first, SUPER_BLOCK_ROWS, T => super::super_blocks::<Q, T>(&p, quads.clone(), first); 1 2 3 4);
 }
 
-/// A chunk (eight blocks) of each of four rows, unpacked: what is the same for all of them, and
-/// what is each row's own.
+/// A chunk (eight blocks) of each of four rows, unpacked: data shared by all of them, and data of
+/// each row.
 ///
 /// # Safety
 /// The functions may only be called where the instruction set is available, and with pointers to
 /// whole chunks.
 trait BlockQuad {
-    /// The bytes of a row's chunk.
+    /// Bytes per chunk of a row.
     const BYTES: usize;
-    /// What is taken out of all four rows at once.
+    /// Data extracted from all four rows at once.
     type Head: Copy;
-    /// What is taken out of one.
+    /// Data extracted from one row.
     type Row: Copy;
     /// The sums of lanes of four rows.
     type Lanes: Copy;
@@ -88,17 +88,17 @@ trait BlockQuad {
 
     unsafe fn zeros() -> Self::Lanes;
 
-    /// Adds the products of a chunk, of which there are `len` bytes, with activations: quants, sums
-    /// of sixteen, scales.
+    /// Adds the products of a chunk with `len` bytes and activations, given as quants, sums of
+    /// sixteen, scales.
     unsafe fn add(w: &impl Quad<Self>, x: (&[i8], &[i16], &[f32]), len: usize, lanes: &mut Self::Lanes)
     where
         Self: Sized;
 
-    /// The sums of all lanes, as `lanes::sum`.
+    /// The sums of all lanes, as in `lanes::sum`.
     unsafe fn totals(lanes: Self::Lanes) -> [f32; ROWS];
 }
 
-/// A chunk of each of four rows, for one row of activations or for several.
+/// A chunk of each of four rows, for one or more rows of activations.
 ///
 /// # Safety
 /// As [`BlockQuad`].
@@ -108,7 +108,7 @@ trait Quad<B: BlockQuad> {
     unsafe fn row(&self, row: usize) -> B::Row;
 }
 
-/// Unpacked in registers where it is used: once.
+/// Unpacked in registers on its single use.
 struct OnTheFly<B: BlockQuad> {
     head: B::Head,
     chunks: [*const u8; ROWS],
@@ -133,7 +133,7 @@ impl<B: BlockQuad> Quad<B> for OnTheFly<B> {
     }
 }
 
-/// Unpacked before it is used by several rows of activations.
+/// Unpacked in advance, for several rows of activations.
 struct Unpacked<B: BlockQuad> {
     head: B::Head,
     rows: [B::Row; ROWS],
@@ -179,7 +179,7 @@ unsafe fn of_blocks<B: BlockQuad>(p: SmallBatch, rows: Range<usize>) {
             }
             if rest > 0 {
                 let w = each_of_four!(row => w[row].add(chunks * B::BYTES));
-                // The last chunks of all rows are equally long, so what follows them stays zero.
+                // The last chunks of all rows have equal lengths, so the padding stays zero.
                 for (padded, w) in padded.iter_mut().zip(w) {
                     w.copy_to_nonoverlapping(padded.as_mut_ptr(), rest);
                 }
@@ -196,8 +196,8 @@ unsafe fn of_blocks<B: BlockQuad>(p: SmallBatch, rows: Range<usize>) {
     }
 }
 
-/// Adds what the chunk `index` of four rows, of which there are `len` bytes, gives to the lanes of
-/// rows of activations from `first` on.
+/// Adds the products of chunk `index` of four rows, with `len` bytes, to the lanes of rows of
+/// activations from `first` on.
 ///
 /// # Safety
 /// As [`multiply`], with pointers to whole chunks.
@@ -218,7 +218,7 @@ unsafe fn add_chunk<B: BlockQuad>(
     }
 }
 
-/// Two halves of a register.
+/// Combines two halves to a register.
 #[inline(always)]
 unsafe fn pair(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)

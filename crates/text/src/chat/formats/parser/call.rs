@@ -9,13 +9,13 @@ use crate::chat::formats::literal::{self, Failure};
 use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare, next_mark};
 use crate::request::Tool;
 
-/// A call that is being read.
+/// A call being parsed.
 /// Positions count from the call's opener.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// What the opener would be if no call followed.
+    /// The block that the opener belongs to if it turns out not to open a call.
     pub within: TextBlock,
-    /// Whether a call came before it, so that it can't be anything else.
+    /// Whether a call precedes it, so that it must be one as well.
     pub follows: bool,
     /// Whether the opener of the section of all calls comes first.
     section: bool,
@@ -27,43 +27,43 @@ pub(super) struct Call {
     first_line: String,
     /// The arguments once they are complete.
     arguments: Option<Map<String, Value>>,
-    /// The arguments' JSON text as far as it was reported.
+    /// The part of the arguments' JSON text that was already reported.
     reported: String,
     state: Option<Scan>,
-    /// How far the end of the arguments was looked for.
+    /// The position up to which the end of the arguments was searched.
     searched: usize,
 }
 
 /// The longest first line of a block, in bytes.
 const LONGEST_LINE: usize = 4096;
 
-/// How far the piece has been read that the call has got to.
+/// Progress within the current piece.
 #[derive(Debug)]
 enum Scan {
     Object(ObjectScan),
     Tagged(TaggedScan),
 }
 
-/// What became of an attempt to go on.
+/// The outcome of an attempt to read on.
 #[derive(Debug)]
 pub(super) enum CallProgress {
-    /// Whether it is a call depends on what follows.
+    /// Undecided until more text comes.
     More,
     /// It can't become one.
     NotACall,
-    /// The turn has ended before its name.
+    /// The turn ended before the call's name.
     Unnamed,
-    /// The turn has ended in the middle of it.
+    /// The turn ended inside the call.
     CutOff { id: String, name: String, arguments: String },
     /// A call that takes up `length` bytes.
     Complete { length: usize, id: String, name: String, arguments: Map<String, Value> },
 }
 
-/// Whether a piece could be read.
+/// Whether a piece matches.
 pub(super) enum PieceMatch {
     More,
     Wrong,
-    /// It ends here.
+    /// The piece ends at this position.
     To(usize),
 }
 
@@ -91,13 +91,13 @@ impl Call {
         Call { section: true, ..Call::new(within, 0) }
     }
 
-    /// Takes the name from elsewhere: a permitted one.
+    /// Begins the call with a permitted name that was read elsewhere.
     pub(super) fn begin(&mut self, name: &str, out: &mut Vec<Parsed>) {
         self.name = Some(name.to_owned());
         out.push(Parsed::Delta { name: name.to_owned(), arguments: String::new() });
     }
 
-    /// Reads on in `text`, which starts at the opener; `end` says that nothing follows it.
+    /// Reads on in `text`, which starts at the opener; `end` means that nothing follows it.
     pub(super) fn advance(
         &mut self,
         format: &'static Format,
@@ -121,7 +121,7 @@ impl Call {
                     self.piece += usize::from(!self.section);
                     self.section = false;
                 }
-                // What closes a call may be missing: all that matters is there.
+                // The closing texts may be missing: everything that matters has come.
                 PieceMatch::Wrong if self.over(format) => return self.complete(),
                 PieceMatch::More if end && self.over(format) => {
                     self.at = text.len();
@@ -144,7 +144,7 @@ impl Call {
     }
 
     /// Whether the arguments are complete.
-    /// That those between tags are, only the text behind them tells.
+    /// For tagged arguments only the text after them decides this.
     fn over(&self, format: &Format) -> bool {
         let before = self.piece.checked_sub(1).and_then(|last| format.call.get(last));
         self.arguments.is_some() && !matches!(before, Some(Piece::Arguments(Encoding::Tagged(_))))
@@ -181,7 +181,7 @@ impl Call {
                 let Some(length) = rest.find('\n') else {
                     return if rest.len() > LONGEST_LINE { PieceMatch::Wrong } else { PieceMatch::More };
                 };
-                // The mark of the block follows the fence at once.
+                // The block's mark directly follows the fence.
                 let line = rest[..length].trim_start_matches('`');
                 let named = fences::tool(line, tools).and_then(|(tool, first_line)| {
                     first_line.clone_into(&mut self.first_line);
@@ -279,7 +279,7 @@ impl Call {
                 reading
             }
             Encoding::Fence => {
-                // The line before may end right where the block does.
+                // The previous line may end exactly where the block does.
                 let block = self.at - 1;
                 let from = self.searched.max(block);
                 let found = text[from..].find(fences::CLOSE).map(|at| from + at);
@@ -298,7 +298,7 @@ impl Call {
                 self.arguments = Some(arguments);
                 PieceMatch::To(end + fences::CLOSE.len())
             }
-            // Nothing to read before what closes them may have come.
+            // Don't parse before the closing parenthesis may have come.
             Encoding::Keywords if !self.comes(text, ')') => PieceMatch::More,
             Encoding::Braces if !self.comes(text, '}') => PieceMatch::More,
             Encoding::Keywords => self.literal(literal::keywords(&text[self.at..]), out),
@@ -306,7 +306,7 @@ impl Call {
         }
     }
 
-    /// Whether the character is in the part of the text that is new.
+    /// Whether the unsearched part of the text contains the character.
     fn comes(&mut self, text: &str, character: char) -> bool {
         let from = self.searched.max(self.at);
         self.searched = text.len();
@@ -329,7 +329,7 @@ impl Call {
         }
     }
 
-    /// Takes note of the name; `None` if no such tool is permitted.
+    /// Records the name; `None` if no such tool is permitted.
     fn named(&mut self, name: &str, tools: &[Tool], out: &mut Vec<Parsed>) -> Option<()> {
         tools.iter().any(|tool| tool.name == name).then(|| self.begin(name, out))
     }
@@ -343,7 +343,7 @@ impl Call {
         }
     }
 
-    /// Reports arguments that could not be reported as they came.
+    /// Reports the part of the arguments that could not be reported as it came.
     fn report_rest(&mut self, arguments: &Map<String, Value>, out: &mut Vec<Parsed>) {
         if self.reported.is_empty()
             && let Ok(text) = crate::chat::json::dumps(arguments)
@@ -353,8 +353,8 @@ impl Call {
     }
 }
 
-/// Reads `literal` from `at` on; where either has whitespace, or one mark follows another, the
-/// other may have other whitespace or none.
+/// Matches `literal` from `at` on; where either has whitespace, or two marks are adjacent, the
+/// other may have different whitespace or none.
 pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> PieceMatch {
     let mut rest = text[at..].trim_start();
     for mut words in literal.split_whitespace() {

@@ -2,13 +2,13 @@
 //!
 //! Source: the harmony format's description by OpenAI: `<|start|>ROLE
 //! to=RECIPIENT<|channel|>CHANNEL <|constrain|>TYPE<|message|>…`.
-//! Recipient and channel may change places; the answer's first header begins behind the role.
+//! Recipient and channel may be swapped; the answer's first header begins after the role.
 //! Models leave out `functions.`.
 
 use super::{Call, Ends, Parsed, Parser, ParserState, TextBlock};
 use crate::chat::formats::Piece;
 
-/// What ends a message.
+/// Tokens that end a message.
 pub(in crate::chat::formats) const ENDS: [&str; 4] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>"];
 const BODY: &str = "<|message|>";
 const CHANNEL: &str = "<|channel|>";
@@ -19,7 +19,7 @@ impl Parser {
     /// Reads a message's header.
     pub(super) fn header(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         let Some(length) = self.pending.find(BODY) else {
-            // Without one, it is all there is, unless it was cut off.
+            // A header without these is the message itself, unless it was cut off.
             let header = self.pending.contains(CHANNEL) || self.pending.trim_start().starts_with(RECIPIENT);
             if end && !(self.cut && header) {
                 self.print(TextBlock::Text, self.pending.len(), Ends::Turn, out);

@@ -1,12 +1,12 @@
-//! The streaming parser: generated text to reasoning, text and calls.
+//! The streaming parser: splits generated text into reasoning, text and calls.
 //!
-//! What comes out depends on the text alone, never on how it was cut.
+//! The result depends only on the text, never on how it was cut into pieces.
 //! A call is complete when its arguments are.
-//! Whatever can't become a complete call of a permitted tool stays text, so that nothing of the
+//! Whatever can't become a complete call of a permitted tool stays text, so that no part of the
 //! answer is lost.
-//! Whitespace that stands at a mark, or begins the text, is dropped; what ends the text of the turn
-//! is kept.
-//! A text under a grammar keeps all of it, and so does one that goes on with a bare prompt.
+//! Whitespace next to a mark or at the beginning of the text is dropped; whitespace at the end of
+//! the turn's text is kept.
+//! Text under a grammar keeps all of its whitespace, and so does text that continues a bare prompt.
 
 mod call;
 mod harmony;
@@ -20,65 +20,65 @@ use crate::request::Tool;
 use call::{Call, CallProgress, PieceMatch, literal_text};
 pub(super) use harmony::ENDS as MESSAGE_ENDS;
 
-/// A piece of an answer.
+/// A parsed part of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parsed {
     /// The next piece of the text.
     Text(String),
     /// The next piece of the reasoning.
     Reasoning(String),
-    /// The next piece of the arguments of the call under way, as JSON text.
-    /// All pieces of a call together are the JSON of its arguments, if it gets complete.
+    /// The next piece of the arguments of the current call, as JSON text.
+    /// All pieces of a call concatenated are the JSON of its arguments, if the call is completed.
     Delta {
-        /// The tool's name: a permitted one.
+        /// The name of a permitted tool.
         name: String,
         /// The first piece may be empty.
         arguments: String,
     },
     /// A complete call.
     ToolCall {
-        /// The id that the model gave it; empty where the format has none.
+        /// The id that the model gave the call; empty where the format has none.
         id: String,
-        /// The tool's name: a permitted one.
+        /// The name of a permitted tool.
         name: String,
         /// The arguments, in the order in which the model wrote them.
         /// Not validated against the tool's schema.
         arguments: Map<String, Value>,
     },
-    /// A call that the end of the turn cut off.
+    /// A call that was cut off by the end of the turn.
     /// It must not run.
     Incomplete {
-        /// The id that the model gave it; empty where the format has none.
+        /// The id that the model gave the call; empty where the format has none.
         id: String,
-        /// The tool's name: a permitted one.
+        /// The name of a permitted tool.
         name: String,
         /// The beginning of the arguments, as JSON text.
         arguments: String,
     },
 }
 
-/// Parses one turn.
+/// Parses one turn incrementally.
 #[derive(Debug)]
 pub struct Parser {
     format: &'static Format,
     thinking: Option<Thinking>,
-    /// The tools whose calls are recognised.
+    /// The tools whose calls are recognized.
     tools: Vec<Tool>,
     parallel: bool,
-    /// Whether the answer is all text, as it comes.
+    /// Whether the whole answer is text, verbatim.
     raw: bool,
-    /// Whether the text has a shape to the end of the turn, in which no marker means anything.
+    /// Whether a grammar shapes the text until the end of the turn, so that markers mean nothing.
     shaped: bool,
-    /// Whether a grammar shapes the text, its first white space included.
+    /// Whether a grammar shapes the text including its leading whitespace.
     exact: bool,
-    /// The separator between reasoning and such a text, which is not part of it.
+    /// The separator between reasoning and shaped text, which isn't part of the text.
     gap: &'static str,
     /// Whether the turn was cut off, rather than ended by the model.
     cut: bool,
     state: ParserState,
-    /// Received and not yet decided.
+    /// Text received but not yet classified.
     pending: String,
-    /// Whether the current block has printed anything, that is, whether whitespace is inside it.
+    /// Whether the current block has emitted anything, so that whitespace is inside it.
     begun: bool,
 }
 
@@ -87,47 +87,47 @@ enum ParserState {
     /// At the start of a turn that may begin with reasoning.
     Start,
     TextBlock(TextBlock),
-    /// At what may be a call; its opener is still in `pending`.
+    /// In a possible call; its opener is still in `pending`.
     Call(Box<Call>),
-    /// Behind a call, where another one or the end of all calls may follow.
+    /// After a call, where another one or the end of all calls may follow.
     BetweenCalls,
     /// In the header of a message.
     Header,
 }
 
-/// What running text is.
+/// The kind of running text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum TextBlock {
     Text,
     Reasoning,
     /// Reasoning that stays in the text, with its marks.
     Verbatim,
-    /// For somebody else.
+    /// Addressed to another recipient.
     Dropped,
 }
 
-/// What a block ends with.
+/// What ends a block.
 #[derive(Clone, Copy, PartialEq)]
 enum Ends {
-    /// It goes on.
+    /// The block continues.
     Not,
     AtMark,
-    /// With the turn.
+    /// The end of the turn.
     Turn,
 }
 
-/// What a text in a block ends with.
+/// A mark that ends the text of a block.
 #[derive(Clone, Copy)]
 enum Mark {
     EndOfReasoning,
-    /// A call, or the section of all calls.
+    /// The beginning of a call, or of the section of all calls.
     Opener(Option<usize>),
     Dropped,
     EndOfMessage,
 }
 
 impl Parser {
-    /// A parser for a turn whose answer starts behind the prompt.
+    /// A parser for a turn whose answer starts after the prompt.
     pub fn new(turn: &Turn) -> Self {
         let messages = turn.format.layout == Layout::Messages;
         Parser {
@@ -151,7 +151,7 @@ impl Parser {
         }
     }
 
-    /// Takes the next piece of generated text, returns what it decides.
+    /// Takes the next piece of generated text and returns the parts that it completes.
     pub fn push(&mut self, text: &str) -> Vec<Parsed> {
         if self.raw {
             let whole = Some(text.to_owned()).filter(|text| !text.is_empty());
@@ -163,27 +163,27 @@ impl Parser {
         out
     }
 
-    /// Takes note that the turn has ended, returns the rest.
+    /// Ends the turn and returns the rest.
     pub fn finish(&mut self) -> Vec<Parsed> {
         let mut out = Vec::new();
         while !self.raw && self.step(&mut out, true) {}
         out
     }
 
-    /// Takes note that a limit or a stop text ended the turn, returns the rest.
-    /// The beginning of a call that has no name yet is no text: a grammar keeps free text from
-    /// beginning like one.
+    /// Ends a turn that a limit or a stop text cut off, and returns the rest.
+    /// The beginning of a call that has no name yet is not reported as text: the grammar keeps free
+    /// text from beginning like a call.
     pub fn cut_off(&mut self) -> Vec<Parsed> {
         self.cut = true;
         self.finish()
     }
 
-    /// Whether what has come so far ends inside a reasoning block.
+    /// Whether the text so far ends inside a reasoning block.
     pub fn is_reasoning(&self) -> bool {
         matches!(self.state, ParserState::TextBlock(TextBlock::Reasoning))
     }
 
-    /// Decides as much as one state can; false if nothing more can be decided.
+    /// Advances by one state; false if nothing more can be decided.
     fn step(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         match self.state {
             ParserState::Start => self.start(end),
@@ -208,14 +208,14 @@ impl Parser {
         if text.starts_with(open) {
             self.enter(ParserState::TextBlock(TextBlock::Reasoning), space + open.len())
         } else if text.starts_with(close) {
-            // The prompt has opened the block, or the model skips it.
+            // The prompt opened the block, or the model skips it.
             self.end_of_reasoning(space + close.len())
         } else {
             self.enter(ParserState::TextBlock(TextBlock::Text), 0)
         }
     }
 
-    /// Running text up to the next mark.
+    /// Reads running text up to the next mark.
     fn block(&mut self, block: TextBlock, out: &mut Vec<Parsed>, end: bool) -> bool {
         if block == TextBlock::Text && !self.gap.is_empty() {
             if !end && self.gap.len() > self.pending.len() && self.gap.starts_with(&self.pending) {
@@ -299,7 +299,7 @@ impl Parser {
     fn call(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         let ParserState::Call(call) = &mut self.state else { return false };
         let (block, follows) = (call.within, call.follows);
-        // Whitespace before the opener was held back.
+        // Whitespace before the opener is still pending.
         let space = self.pending.len() - self.pending.trim_start().len();
         let step = call.advance(self.format, &self.tools, &self.pending[space..], end, out);
         match step {
@@ -321,7 +321,7 @@ impl Parser {
                 self.enter(ParserState::TextBlock(TextBlock::Text), 0)
             }
             CallProgress::NotACall | CallProgress::Unnamed => {
-                // The opener was only text; what follows it may still hold a call.
+                // The opener was only text; a call may still follow it.
                 let openers = self.format.openers().map(|(text, _)| text);
                 let opener =
                     openers.filter(|text| self.pending[space..].starts_with(text)).map(str::len).max();
@@ -357,7 +357,7 @@ impl Parser {
                 return self.enter(ParserState::TextBlock(TextBlock::Text), space + length);
             }
             PieceMatch::More if !end => return false,
-            // The turn ends before all of what closes the calls has come.
+            // The turn ends in the middle of the texts that close the calls.
             PieceMatch::More => {
                 return self.enter(ParserState::TextBlock(TextBlock::Text), self.pending.len());
             }
@@ -376,11 +376,11 @@ impl Parser {
         }
     }
 
-    /// Whether what is pending from `at` on can only be the beginning of a call.
+    /// Whether the pending text from `at` on can only be the beginning of a call.
     fn is_cut_call(&self, at: usize) -> bool {
         let text = &self.pending[at..];
         match self.format.layout {
-            // Only a key tells an object that is a call from any other.
+            // Only its keys distinguish a call from any other object.
             Layout::TextOrObject => object::begins_call(text),
             // A block may have any language.
             _ if self.format.in_fences() => false,
@@ -388,7 +388,7 @@ impl Parser {
         }
     }
 
-    /// Enters the text behind `consumed` bytes that end with the mark of the reasoning's end.
+    /// Enters the text after `consumed` bytes, which end with the mark that ends the reasoning.
     fn end_of_reasoning(&mut self, consumed: usize) -> bool {
         self.gap = self.thinking.filter(|_| self.exact).map_or("", |thinking| thinking.gap);
         self.enter(ParserState::TextBlock(TextBlock::Text), consumed)
@@ -401,9 +401,9 @@ impl Parser {
         true
     }
 
-    /// Emits the first `length` bytes of what is pending, without whitespace at the block's start.
-    /// Whitespace at their end stays pending, or is dropped where the block ends at a mark; where
-    /// the turn ends, a text keeps it.
+    /// Emits the first `length` pending bytes, without whitespace at the block's start.
+    /// Trailing whitespace stays pending; it is dropped where the block ends at a mark, and kept
+    /// where the turn ends a text.
     fn print(&mut self, block: TextBlock, length: usize, ends: Ends, out: &mut Vec<Parsed>) {
         let text = &self.pending[..length];
         let kept = match (ends, block) {
@@ -424,12 +424,11 @@ impl Parser {
     }
 }
 
-/// Length of the part of `text` that lies before the first of the markers, and which one it is,
-/// with its length.
-/// As long as more can come, an end of `text` that may begin a marker doesn't count.
+/// Length of the part of `text` before the first of the markers, and that marker with its length.
+/// Unless `end` is set, a suffix of `text` that may begin a marker is left out.
 fn first(text: &str, marks: &[(&'static str, Mark)], end: bool) -> (usize, Option<(Mark, usize)>) {
     let found = marks.iter().filter_map(|&(marker, mark)| Some((text.find(marker)?, marker.len(), mark)));
-    // Of two at the same place the longer one is meant.
+    // Of two markers at the same position the longer one wins.
     let found = found.min_by_key(|&(at, length, _)| (at, usize::MAX - length));
     let held = if end {
         text.len()
@@ -437,13 +436,13 @@ fn first(text: &str, marks: &[(&'static str, Mark)], end: bool) -> (usize, Optio
         text.len() - marks.iter().map(|mark| partial(text, mark.0)).max().unwrap_or(0)
     };
     match found {
-        // A longer marker that begins there may still come.
+        // A longer marker that begins at this position may still come.
         Some((at, length, mark)) if at <= held => (at, Some((mark, length))),
         _ => (held, None),
     }
 }
 
-/// Length of the longest end of `text` that begins `marker`.
+/// Length of the longest suffix of `text` that is a prefix of `marker`.
 fn partial(text: &str, marker: &str) -> usize {
     let lengths = (1..marker.len()).rev().filter(|&length| marker.is_char_boundary(length));
     lengths.into_iter().find(|&length| text.ends_with(&marker[..length])).unwrap_or(0)

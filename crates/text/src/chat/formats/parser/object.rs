@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::call::PieceMatch;
 use crate::chat::formats::Keys;
 
-/// How far an object has been looked at.
+/// State of the scan of an object.
 /// Positions count from the beginning of the text.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectScan {
@@ -14,16 +14,16 @@ pub(super) struct ObjectScan {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Where the string began that was read last at depth one.
+    /// The start of the last string at depth one.
     string: usize,
-    /// Whether the next value at depth one is that of a key.
+    /// The role of the next value at depth one if it follows a key.
     key: Option<Role>,
-    /// Where the values of interest stand.
+    /// Ranges of the values of interest.
     name: Option<(usize, usize)>,
     arguments: Option<(usize, Option<usize>)>,
 }
 
-/// What a key of a call stands for.
+/// The role of a key of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Name,
@@ -31,10 +31,10 @@ enum Role {
     Other,
 }
 
-/// Keys with which no free text begins an object: a call may begin with them.
+/// Keys that may begin a call; free text never begins with an object that has one of them first.
 const CALL_KEYS: [&str; 5] = ["name", "parameters", "arguments", "type", "id"];
 
-/// Whether a text begins like the object of a call, its first key complete.
+/// Whether a text begins like the object of a call, with a complete first key.
 pub(super) fn begins_call(text: &str) -> bool {
     let object = text.trim_start().strip_prefix('{').map(str::trim_start);
     let key = object.and_then(|object| object.strip_prefix('"')?.split_once('"'));
@@ -58,12 +58,12 @@ impl ObjectScan {
         }
     }
 
-    /// Looks for the object's end; brackets and strings only.
+    /// Scans to the object's end, looking at brackets and strings only.
     pub(super) fn whole(&mut self, text: &str) -> PieceMatch {
         self.scan(text, |_, _| Role::Other)
     }
 
-    /// As [`ObjectScan::whole`], and notes where name and arguments stand.
+    /// As [`ObjectScan::whole`], and records where name and arguments are.
     pub(super) fn advance(&mut self, text: &str, keys: &Keys) -> PieceMatch {
         self.scan(text, |from, to| match text.get(from + 1..to - 1) {
             Some(key) if key == keys.name => Role::Name,
@@ -133,13 +133,13 @@ impl ObjectScan {
         }
     }
 
-    /// The value of the name's key, once it is known.
+    /// The value of the name's key, once it is complete.
     pub(super) fn name(&self, text: &str) -> Option<String> {
         let (from, to) = self.name?;
         serde_json::from_str(text.get(from..to)?).ok()
     }
 
-    /// What of the text of the arguments' object has been seen beyond its first `known` bytes.
+    /// The text of the arguments' object scanned so far, without its first `known` bytes.
     pub(super) fn arguments<'a>(&self, text: &'a str, known: usize) -> Option<&'a str> {
         let (from, to) = self.arguments?;
         let seen = text.get(from..to.unwrap_or(self.at))?;
@@ -148,14 +148,14 @@ impl ObjectScan {
         object.starts_with('{').then(|| object.get(known..)).flatten().filter(|more| !more.is_empty())
     }
 
-    /// What has been seen of the whole object beyond its first `known` bytes.
+    /// The text of the whole object scanned so far, without its first `known` bytes.
     pub(super) fn seen<'a>(&self, text: &'a str, known: usize) -> &'a str {
         text.get(self.start + known..self.at).unwrap_or_default()
     }
 
     /// The id and the arguments of a complete object.
-    /// Accepts what models make of a format when no grammar holds them: keys in any order, no
-    /// arguments, and arguments as JSON in a string.
+    /// Accepts what models write when no grammar constrains them: keys in any order, no arguments,
+    /// and arguments as JSON in a string.
     pub(super) fn read(&self, text: &str, keys: &Keys) -> Option<(String, Map<String, Value>)> {
         let mut object: Map<String, Value> = serde_json::from_str(&text[self.start..]).ok()?;
         object.get(keys.name)?.as_str()?;
@@ -180,7 +180,7 @@ impl ObjectScan {
     }
 }
 
-/// Keys that models add to a call and that mean nothing.
+/// Keys that models add to a call; ignored.
 const OTHER: [&str; 2] = ["type", "id"];
 
 fn is_arguments(key: &str, keys: &Keys) -> bool {

@@ -1,4 +1,4 @@
-//! Arguments that stand one after the other, each between tags.
+//! Arguments that follow one another, each between tags.
 
 use serde_json::{Map, Value};
 
@@ -7,11 +7,11 @@ use crate::chat::formats::value::{Types, read};
 use crate::chat::formats::{Tagged, literal};
 use crate::chat::json::dumps;
 
-/// How far the arguments have been read.
+/// Progress in the arguments.
 #[derive(Debug)]
 pub(super) struct TaggedScan {
     at: usize,
-    /// The value that is being read.
+    /// The value being read.
     value: Option<Open>,
     pub(super) arguments: Map<String, Value>,
 }
@@ -22,9 +22,9 @@ struct Open {
     types: Types,
     /// Where the value starts.
     start: usize,
-    /// How far it was reported, as a string whose quote is still open.
+    /// The position up to which it was reported, as a string whose quote is still open.
     reported: Option<usize>,
-    /// How far its end was looked for.
+    /// The position up to which its end was searched.
     searched: usize,
 }
 
@@ -33,7 +33,7 @@ impl TaggedScan {
         TaggedScan { at, value: None, arguments: Map::new() }
     }
 
-    /// Reads on; the JSON text of what was read is added to `json`.
+    /// Reads on; appends the JSON text of what it read to `json`.
     pub(super) fn advance(
         &mut self,
         text: &str,
@@ -89,13 +89,13 @@ enum Key {
     Wrong,
     Read {
         key: String,
-        /// Whether the tag says that the value is a string.
+        /// Whether the tag declares the value a string, if it does either.
         string: Option<bool>,
         length: usize,
     },
 }
 
-/// Reads a key and what stands between it and its value.
+/// Reads a key and the text between it and its value.
 fn key(text: &str, tagged: &Tagged) -> Key {
     let after = tagged.string.trim_start();
     let Some(length) = after.chars().next().and_then(|first| text.find(first)) else { return Key::More };
@@ -130,7 +130,7 @@ fn key(text: &str, tagged: &Tagged) -> Key {
 }
 
 impl Open {
-    /// The value, if it is one, and the end of its closing tag, once they are there.
+    /// The value, if it is one, and the end of its closing tag, once both have come.
     fn advance(&mut self, text: &str, tagged: &Tagged, json: &mut String) -> Option<(Option<Value>, usize)> {
         let close = tagged.close.trim();
         let mut from = self.searched;
@@ -150,7 +150,7 @@ impl Open {
         });
         let line = tagged.close.starts_with('\n');
         let raw = &text[self.start..end];
-        // Before the end is there, a line feed may still belong to the tag.
+        // Until the end has come, a line feed may still belong to the tag.
         let raw = if line { raw.strip_suffix('\n').unwrap_or(raw) } else { raw };
         if self.types.only_string() {
             let from = *self.reported.get_or_insert_with(|| {

@@ -1,11 +1,11 @@
-//! Whether a value fits a schema, as far as that shows without looking into it, and numbers to try.
+//! Whether a value fits a schema, as far as can be seen without descending, and candidate numbers.
 
 use serde_json::Value;
 
 use super::{Keywords, count, strings};
 
-/// Whether `value` has the type, and is within the bounds, that `schema` asks for.
-/// Looks at no patterns and into no items.
+/// Whether `value` has the type and is within the bounds of `schema`.
+/// Ignores patterns and items.
 pub(super) fn admits(schema: &Keywords, value: &Value) -> bool {
     let at_least = |size: usize, key: &str| count(schema, key).is_none_or(|least| size >= least);
     let at_most = |size: usize, key: &str| count(schema, key).is_none_or(|most| size <= most);
@@ -51,7 +51,7 @@ fn bound(schema: &Keywords, key: &str) -> Option<f64> {
 }
 
 fn in_bounds(schema: &Keywords, number: f64) -> bool {
-    // In draft 4 the exclusive bounds are flags of the others.
+    // In draft 4 the exclusive bounds are boolean modifiers of the others.
     let strictly = |key: &str| schema.get(key) == Some(&Value::Bool(true));
     let above = |low: f64| if strictly("exclusiveMinimum") { number > low } else { number >= low };
     let below = |high: f64| if strictly("exclusiveMaximum") { number < high } else { number <= high };
@@ -78,7 +78,7 @@ pub(super) fn numbers(schema: &Keywords) -> impl Iterator<Item = Value> {
     [1.0, step, 0.0].into_iter().chain(near).chain(low.into_iter().chain(high)).chain(between).map(plain)
 }
 
-/// An integer where the number is one.
+/// The number as an integer if it is one.
 fn plain(number: f64) -> Value {
     // Below 2^53 all integers are exact.
     if number.fract() == 0.0 && number.abs() < 9e15 {
@@ -88,7 +88,7 @@ fn plain(number: f64) -> Value {
     }
 }
 
-/// A value beside `value` for a list whose items differ.
+/// A value that differs from `value`, for a list with distinct items.
 pub(super) fn other(schema: &Value, value: &Value, index: usize) -> Value {
     if let Some(value) = schema["enum"].get(index) {
         return value.clone();

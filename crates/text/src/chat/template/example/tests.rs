@@ -116,7 +116,7 @@ fn examples_of_real_tools_are_valid() {
     assert!(seen > 20, "{seen}");
 }
 
-/// Schemas of all kinds, beyond what tools ask for.
+/// Covers schemas of all kinds, beyond those that tools use.
 #[test]
 fn examples_of_most_schemas_are_valid() {
     let Some(cases) = shared("schema/cases.jsonl") else { return };

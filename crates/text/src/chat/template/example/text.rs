@@ -1,4 +1,4 @@
-//! Example texts: by format, by pattern, else what a property of that name usually holds.
+//! Example texts: by format, by pattern, otherwise what a property of that name usually holds.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Keywords, count};
 
-/// Formats of JSON Schema, section 7.3 of its validation vocabulary, and what looks like them.
+/// Formats of JSON Schema, section 7.3 of its validation vocabulary, and similar ones.
 const FORMATS: [(&str, &str); 17] = [
     ("date-time", "2026-01-31T12:00:00Z"),
     ("date", "2026-01-31"),
@@ -29,7 +29,7 @@ const FORMATS: [(&str, &str); 17] = [
     ("regex", "[a-z]+"),
 ];
 
-/// A text for `schema`, the property `name`'s.
+/// A text for `schema`, the schema of the property `name`.
 pub(super) fn example(schema: &Keywords, name: &str) -> String {
     let least = count(schema, "minLength").unwrap_or(0);
     let most = count(schema, "maxLength").unwrap_or(usize::MAX);
@@ -42,14 +42,14 @@ pub(super) fn example(schema: &Keywords, name: &str) -> String {
         return text;
     }
     let text = usual(name);
-    // Longer than any text that must be long, and than any of the table.
+    // Longer than any text of the table or with a minimum length.
     let enough = text.chars().count().max(least.min(LONGEST));
     text.chars().chain(" ".chars()).cycle().take(enough.min(most)).collect()
 }
 
-/// What a property of this name usually holds: by the whole name, else by the last of its words
-/// that is known.
-/// Never the name itself, which small models would take for the value that is meant.
+/// What a property of this name usually holds: by the whole name, otherwise by the last of its
+/// known words.
+/// Never the name itself, which small models would copy as the value.
 fn usual(name: &str) -> &'static str {
     let known = |word: &str| {
         let fits =
@@ -64,7 +64,7 @@ fn usual(name: &str) -> &'static str {
     }
 }
 
-/// The words of a name, in lower case: `dateFrom` and `date_from` have two.
+/// The words of a name, in lower case: `dateFrom` and `date_from` both have two.
 fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for character in name.chars() {
@@ -79,7 +79,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Values by the names that parameters of tools have.
+/// Values by common parameter names.
 const VALUES: [(&[&str], &str); 32] = [
     (&["command", "cmd"], "ls -l"),
     (&["code", "script", "program"], "print(6 * 7)"),
@@ -115,12 +115,11 @@ const VALUES: [(&[&str], &str); 32] = [
     (&["repo", "repository", "project", "package"], "example/demo"),
 ];
 
-/// The longest text that an example is given because it must be long, and the longest pattern that
-/// is looked at.
+/// The longest text produced for a minimum length, and the longest pattern examined.
 const LONGEST: usize = 256;
 
 /// A text that matches the regular expression `pattern` and whose length is in `lengths`.
-/// `None` if that takes more than sequences, alternatives, classes, groups and repetitions.
+/// `None` if the pattern uses more than sequences, alternatives, classes, groups and repetitions.
 pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
     if pattern.len() > LONGEST {
         return None;
@@ -140,12 +139,12 @@ pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
 enum Expression {
     One(char),
     All(Vec<Expression>),
-    /// At least, and at most, so many times.
+    /// Repeats the expression at least and at most this many times.
     Times(Box<Expression>, usize, usize),
 }
 
 impl Expression {
-    /// Appends a text that matches, with `more` repetitions than needed where they may be.
+    /// Appends a matching text, with up to `more` repetitions beyond the minimum.
     fn write(&self, more: usize, out: &mut String) {
         match self {
             Expression::One(character) => out.push(*character),
@@ -166,7 +165,7 @@ impl Expression {
 
 type Rest<'a> = Peekable<Chars<'a>>;
 
-/// The first of the alternatives up to a closing parenthesis or the end.
+/// Parses alternatives up to a closing parenthesis or the end, and keeps the first.
 fn alternatives(rest: &mut Rest) -> Option<Expression> {
     let first = sequence(rest)?;
     while rest.next_if_eq(&'|').is_some() {
@@ -196,7 +195,7 @@ fn sequence(rest: &mut Rest) -> Option<Expression> {
 
 fn group(rest: &mut Rest) -> Option<Expression> {
     if rest.next_if_eq(&'?').is_some() {
-        // Anything else looks around or has a name.
+        // Anything else is a lookaround or a named group.
         rest.next_if_eq(&':')?;
     }
     let node = alternatives(rest)?;
@@ -259,7 +258,7 @@ fn escaped(rest: &mut Rest) -> Option<Escape> {
     }))
 }
 
-/// A character of the class whose bracket has been opened; letters and digits go before others.
+/// A character of the class whose bracket has been opened; prefers letters and digits.
 fn class(rest: &mut Rest) -> Option<char> {
     let negated = rest.next_if_eq(&'^').is_some();
     let mut ranges: Vec<(char, char)> = Vec::new();

@@ -40,8 +40,8 @@ fn tools_are_described_in_the_system_text() {
     );
 }
 
-/// A model that repeats the example runs nothing that is wrong by its form, and never the
-/// parameter's own name.
+/// A model that copies the example runs a well-formed call, and never passes a parameter's own
+/// name.
 #[test]
 fn no_example_is_the_name_of_its_parameter() {
     let names = [
@@ -93,7 +93,7 @@ fn blocks_of_code_are_shown_in_each_language() {
          When the task is done, say so in one short sentence, without a block."
     );
     assert_eq!(described(&[shell.clone(), python.clone()], false), told);
-    // The prompt stays the same where a turn has to be a block, and tells of no block that answers.
+    // The prompt stays the same where a turn must be a block, and mentions no block that answers.
     assert_eq!(described(&[shell.clone(), python.clone(), finish], true), told);
     let read = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
     let read = json!({"function": {"name": "read_file", "description": "Read", "parameters": read}});

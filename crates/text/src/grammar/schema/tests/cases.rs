@@ -1,4 +1,4 @@
-//! What becomes of each keyword.
+//! The effect of each keyword.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn numbers() {
         &["4"],
         &["3"],
     );
-    // A number may not round onto an exclusive bound.
+    // A number must not round onto an exclusive bound.
     check(
         &json!({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}),
         &["0.1", "0.5"],
@@ -164,7 +164,7 @@ fn objects() {
         &["{}", "{\"x-a\": \"1\"}"],
         &["{\"x-a\": 1}", "{\"y\": \"1\"}"],
     );
-    // A pattern that is a list of names.
+    // A pattern that lists names.
     check(
         &json!({"type": "object", "patternProperties": {"^(a|b)$": {"const": 1}, "^b$": {}}, "additionalProperties": false}),
         &["{\"a\": 1, \"b\": 1}"],
@@ -192,7 +192,7 @@ fn objects() {
         &["{\"a\": 1}", "{\"a\": 1, \"b\": 1}"],
         &["{}", "{\"b\": 1}"],
     );
-    // A key may be written twice, so that two different ones can't be demanded.
+    // A key may be written twice, so that two different keys can't be enforced.
     refused(&json!({"type": "object", "minProperties": 2}), "no value satisfies the schema");
     refused(
         &json!({"type": "object", "required": true}),

@@ -1,4 +1,4 @@
-//! Faults that were, each by its name.
+//! Regression tests, each named after its bug.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 
-/// A decimal without zeros at its end.
+/// A decimal without trailing zeros.
 fn decimal(units: i64, places: u32) -> String {
     let unit = 10i64.pow(places);
     let (whole, fraction) = (units.abs() / unit, units.abs() % unit);
@@ -41,7 +41,7 @@ fn numbers_end() {
                 break;
             }
         }
-        // A model that writes digits for ever, and a point where nothing else is left.
+        // A model that writes digits endlessly, and a point only when no digit is permitted.
         while !matcher.is_stopped() && text.len() < 80 {
             let mask = matcher.compute_mask().unwrap();
             let wanted = [digit, b'0', b'9', b'.'];
@@ -104,7 +104,7 @@ fn decimals_are_judged_as_by_a_validator() {
             ] {
                 let Some((units, places)) = bound else { continue };
                 schema[keywords[usize::from(open)]] = parsed(&decimal(units, places));
-                // What lies near a bound, and is shorter or longer than it.
+                // Values near a bound, with fewer or more digits.
                 for units in [units - 1, units, units + 1] {
                     texts.push(decimal(units, places));
                     texts.push(decimal(units.div_euclid(10), places.saturating_sub(1)));
@@ -136,7 +136,7 @@ fn what_costs_too_much_is_found_before_the_answer() {
     let schema = json!({"type": "object", "properties": {"mail":
         {"type": "string", "format": "email", "pattern": "@example\\.com$"}}, "required": ["mail"]});
     let texts = ["{\"mail\": \"jane.doe@example.com\"}", "{\"mail\": \"jane.doe@example.org\"}"];
-    // Honoured or refused with its place, never an error later.
+    // The schema is enforced or refused with a place, but never fails later.
     match Grammar::of_bytes().verdicts(&schema, &texts) {
         Ok(verdicts) => assert_eq!(verdicts, [true, false]),
         Err(error) => {
@@ -162,7 +162,7 @@ fn schemas_that_double_are_answered_at_once() {
     check(&schema, &["{}", "{\"a\": {\"b\": {\"a\": {}}}}"], &["{\"a\": 1}", "{\"c\": {}}"]);
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
 
-    // Alternatives that are spelled out, in each other.
+    // Nested alternatives that have to be spelled out.
     let mut inner = json!({"type": "string"});
     for _ in 0..6 {
         let properties: Map<String, Value> = (0..6).map(|n| (format!("k{n}"), inner.clone())).collect();
@@ -200,9 +200,9 @@ fn keywords_that_can_not_be_guaranteed_are_left_out() {
         json!({"type": "object", "properties": {"a": list, "b": {"type": "string"}}}),
         &["/properties/b/pattern", "/properties/a/uniqueItems"],
     );
-    // In a negation less would be more.
+    // In a negation, removing a keyword would tighten the schema.
     check(json!({"not": {"type": "string", "pattern": "a(?=b)"}}), json!({}), &["/not/pattern"]);
-    // What nobody understands can't be checked either.
+    // A schema that isn't understood can't be validated against either.
     for bad in
         [json!({"type": "kaboom"}), json!({"pattern": "^(a$"}), json!({"$ref": "https://example.com/x.json"})]
     {

@@ -1,4 +1,4 @@
-//! The records of the shared fixture: no text that its validator refused is permitted.
+//! The records of the shared fixture: the grammar permits no text that its validator refused.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ fn records(file: &str) -> Option<Vec<Value>> {
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-/// Moves on by a text; `None` if it is not permitted.
+/// Advances by a text; `None` if it isn't permitted.
 fn spell(mut matcher: Matcher, text: &str) -> Option<Matcher> {
     let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
     (matcher.try_consume_tokens(&tokens).ok()? == tokens.len()).then_some(matcher)
 }
 
-/// Moves on by a value with our separators, whatever the order of its keys.
+/// Advances by a value with our separators, in any order of its keys.
 fn spell_value(matcher: Matcher, value: &Value) -> Option<Matcher> {
     let separator = |index: usize| if index == 0 { "" } else { ", " };
     match value {
@@ -47,7 +47,7 @@ fn spell_keys(matcher: &Matcher, map: &Map<String, Value>, keys: &[&String]) -> 
     })
 }
 
-/// The records of which not every valid text can be written, in whatever order of keys, and why.
+/// Records with valid texts that can't be written in any order of keys, and why.
 const STRICTER: [(&str, &str); 8] = [
     ("llama.cpp-converter-test/array with empty items", "a number has an exponent"),
     ("llama.cpp-converter-test/regexp with top-level alternation", "a string has a control character"),

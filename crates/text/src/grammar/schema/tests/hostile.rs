@@ -1,4 +1,4 @@
-//! Schemas of people who mean harm: small ones that mean much, and large ones.
+//! Malicious schemas: small ones with a huge meaning, and large ones.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use super::*;
 use crate::chat::{Format, Turn};
 use crate::request::{Request, Tool, ToolChoice, Until};
 
-/// How long one may take, compiled and all, without optimization and on a busy machine; most take
-/// some milliseconds.
+/// Time limit for one schema, compilation included, without optimization and on a busy machine;
+/// most take a few milliseconds.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Thirty definitions, each of which speaks twice of the one before.
+/// Thirty definitions, each of which refers twice to the one before.
 fn doubling(double: impl Fn(Value) -> Value) -> Value {
     let mut definitions = json!({"d0": {"type": "string"}});
     for level in 1..=30 {
@@ -231,7 +231,7 @@ fn turn(format: &str, tools: Vec<Tool>) -> Turn {
     Turn::new(Format::from_name(format).unwrap(), &request, "", "")
 }
 
-/// Each is honoured or refused, soon, and the process lives.
+/// Each schema is enforced or refused quickly, and the process survives.
 #[test]
 fn hostile_schemas_are_honoured_or_refused_soon() {
     let grammar = Grammar::of_bytes();
@@ -245,8 +245,8 @@ fn hostile_schemas_are_honoured_or_refused_soon() {
     }
 }
 
-/// So are they beside tools, in every way in which calls are written, where what can't be
-/// guaranteed is left out.
+/// The same holds for parameters of tools, in every call format, where constraints that can't be
+/// guaranteed are left out.
 #[test]
 fn hostile_parameters_are_honoured_or_loosened_soon() {
     let grammar = Grammar::of_bytes();
@@ -256,13 +256,13 @@ fn hostile_parameters_are_honoured_or_loosened_soon() {
             let turn = turn(format, vec![tool("f", schema.clone())]);
             let told = grammar.constraint(&turn, &|_| None, &Until::default()).err();
             let took = begun.elapsed();
-            // One keyword after the other is left out, until a turn takes too long.
+            // Keywords are removed one by one until a turn takes too long.
             assert!(took < 4 * PATIENCE, "{name} in {format} took {took:?}: {told:.200?}");
         }
     }
 }
 
-/// Nor does it take long to hold a value to them, by a validator that knows no limits.
+/// Validating a value against them, with a validator without limits, is quick too.
 #[test]
 fn values_are_held_to_hostile_schemas_soon() {
     let deep = (0..100).fold(json!("x"), |inner, _| json!({"a": inner.clone(), "b": 1}));
@@ -274,7 +274,8 @@ fn values_are_held_to_hostile_schemas_soon() {
             assert!(took < PATIENCE, "{name} took {took:?}: {told:.200?}");
         }
     }
-    // What is too much work is not valid; what is little still counts, however often it repeats.
+    // A value that takes too much work is invalid; a cheap one is validated, however often it
+    // repeats.
     let told = |schema: Value, value: Value| mismatch(&schema, &value).unwrap_or_default();
     assert!(told(doubling(|r| json!({"allOf": [r, r]})), json!("x")).contains("too much work"));
     let tree = json!({
@@ -287,7 +288,7 @@ fn values_are_held_to_hostile_schemas_soon() {
     assert!(told(tree, grown(json!("x"))).contains("/v: "));
 }
 
-/// A time limit and a client that leaves end the work.
+/// A deadline and a disconnected client both end the work.
 #[test]
 fn compiling_ends_with_the_request() {
     let parameters = json!({"properties": {"a": {"type": "string"}}});

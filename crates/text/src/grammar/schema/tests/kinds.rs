@@ -1,16 +1,16 @@
-//! Kinds of schemas that people really send, each as large as it comes.
+//! Kinds of schemas that clients really send, in their largest sizes.
 
 use std::time::{Duration, Instant};
 
 use super::*;
 
-/// How long one may take, compiled and all, without optimization and on a busy machine.
+/// Time limit for one schema, compilation included, without optimization and on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A schema with a text that it permits, spaced as grammars write it, and one that it forbids.
+/// A schema with a text that it permits, spaced as grammars write it, and a text that it forbids.
 type Kind = (&'static str, Value, String, &'static str);
 
-/// The variant of this number of an object whose `kind` tells them apart.
+/// Variant `number` of an object; `kind` distinguishes the variants.
 fn variant(number: usize, properties: usize) -> Value {
     let mut object = json!({"kind": {"const": format!("k{number}")}});
     for at in 0..properties {

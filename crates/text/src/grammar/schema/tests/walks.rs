@@ -1,5 +1,4 @@
-//! Random walks: whatever a grammar permits satisfies its schema, in the eyes of an independent
-//! validator.
+//! Random walks: an independent validator accepts every text that a grammar permits.
 
 use std::cell::Cell;
 
@@ -8,9 +7,10 @@ use proptest::test_runner::TestRunner;
 
 use super::*;
 
-/// A text that the grammar of a schema permits, from random bytes that rather end things than go
-/// on.
-/// `None` if it has no end after some hundred bytes, or if llguidance refuses to build it.
+/// A text that the grammar of a schema permits, from random bytes, preferring those that close
+/// values.
+/// `None` if it doesn't end after some hundred bytes, or if llguidance refuses to build the
+/// grammar.
 fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
     let mut matcher = grammar.compile_schema(schema).map(|parser| Matcher::new(Ok(parser))).ok()?;
     let mut state = seed | 1;
@@ -50,7 +50,7 @@ fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
     if matcher.is_stopped() { String::from_utf8(text).ok() } else { None }
 }
 
-/// Walks some times; says whether a walk came to its end.
+/// Repeats walks; returns whether any walk came to its end.
 fn all_walks_are_valid(schema: &Value, seed: u64, walks: u64) -> bool {
     let grammar = Grammar::of_bytes();
     let strict = strict(schema).unwrap();

@@ -1,7 +1,7 @@
-//! Row quads by AVX-512, of blocks of 32 quants of up to eight bits.
+//! Row quads with AVX-512, for blocks of 32 quants of up to eight bits.
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -12,18 +12,18 @@ use crate::lanes::LANES;
 use crate::matmul::vector::{Avx512, Vector};
 use crate::quant::avx2::{Encoding, SimdBlock, in_a_row};
 
-/// A chunk of four rows of a format whose quants are unpacked to bytes.
+/// A chunk of four rows of a format whose quants are unpacked into bytes.
 pub(super) struct ByteQuad<F>(std::marker::PhantomData<F>);
 
 impl<F: SimdBlock> ByteQuad<F> {
-    /// The zero point of quants as they are multiplied: without signs.
+    /// The zero point of quants in their unsigned form.
     const ZERO_POINT: i16 = match F::ENCODING {
         Encoding::Unsigned(zero_point) => zero_point,
         Encoding::Signed => 128,
     };
 }
 
-/// Scales and offsets of two rows in a register.
+/// Scales and offsets of two rows per register.
 #[derive(Clone, Copy)]
 pub(super) struct Factors {
     scales: [__m512; ROWS / 2],
@@ -33,9 +33,9 @@ pub(super) struct Factors {
 impl<F: SimdBlock> BlockQuad for ByteQuad<F> {
     const BYTES: usize = LANES * F::FORMAT.block_bytes();
     type Head = Factors;
-    /// Blocks i and i + 4 in a register.
+    /// Blocks i and i + 4 in one register.
     type Row = [__m512i; 4];
-    /// Two rows in a register.
+    /// Two rows per register.
     type Lanes = [__m512; ROWS / 2];
 
     #[inline(always)]
@@ -83,8 +83,8 @@ impl<F: SimdBlock> BlockQuad for ByteQuad<F> {
         let sums = _mm512_broadcast_i64x4(_mm256_loadu_si256(sums.as_ptr().cast()));
         let scales = _mm512_broadcast_f32x8(_mm256_loadu_ps(scales.as_ptr()));
 
-        // vpdpbusd: unsigned bytes times signed ones, four products a lane, which don't saturate.
-        // Of each row, in 16 lanes, with (b) the sums of four quants' products of block b:
+        // vpdpbusd: unsigned times signed bytes, four products per lane, without saturation.
+        // For each row, in 16 lanes, with (b) the sums of four quants' products of block b:
         //
         //   w[i]       b=i  i  i  i | i  i  i  i | i+4 .. | i+4 ..     eight lanes a block
         //   quads[row] b=0  1  2  3 | 0  1  2  3 | 4 5 6 7 | 4 5 6 7   of half a block each
@@ -116,7 +116,7 @@ impl<F: SimdBlock> BlockQuad for ByteQuad<F> {
 
     #[inline(always)]
     unsafe fn totals([a, b]: Self::Lanes) -> [f32; ROWS] {
-        // Of two rows in each half.
+        // Two rows in each half.
         let s = _mm512_add_ps(
             _mm512_shuffle_f32x4::<0b10_00_10_00>(a, b),
             _mm512_shuffle_f32x4::<0b11_01_11_01>(a, b),

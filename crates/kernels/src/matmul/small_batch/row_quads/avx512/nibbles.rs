@@ -1,6 +1,6 @@
-//! Row quads by AVX-512, of blocks whose quants are nibbles.
-//! The sixteen bytes of four blocks make a register, whose quarters stay with their blocks to the
-//! end.
+//! Row quads with AVX-512, for blocks whose quants are nibbles.
+//! The sixteen bytes of four blocks fill a register, whose quarters belong to their blocks
+//! throughout.
 //!
 //! ```text
 //! low nibbles    b0[0..16]  b1[0..16]  b2[0..16]  b3[0..16]     b: a block of a row
@@ -8,8 +8,8 @@
 //! sums of rows   r0 r1 r2 r3 of b0 | of b1 | of b2 | of b3      after transposing quarters
 //! ```
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -20,14 +20,14 @@ use crate::quant::Block;
 use crate::quant::codebook::{E2M1, IQ4_NL, MXFP4, UNEVEN};
 use crate::quant::legacy::{Q4_0, Q4_1};
 
-/// The blocks of a register.
+/// Blocks per register.
 const BLOCKS: usize = 4;
 
 /// A format whose blocks end in sixteen bytes of nibbles.
 pub(super) trait Nibbles: Block {
-    /// The quants that nibbles stand for, if not themselves, plus [`Nibbles::ZERO_POINT`].
+    /// The quants that nibbles encode, if not themselves, plus [`Nibbles::ZERO_POINT`].
     const TABLE: Option<[u8; 16]> = None;
-    /// What is to be subtracted from each quant.
+    /// The number to subtract from each quant.
     const ZERO_POINT: i16;
 
     /// The scales of four blocks of four rows, as `[block][row]`: half-precision numbers at their
@@ -40,7 +40,7 @@ pub(super) trait Nibbles: Block {
         halves(blocks, 0)
     }
 
-    /// The offsets, if there are any.
+    /// The offsets, if the format has any.
     ///
     /// # Safety
     /// As [`Nibbles::scales`].
@@ -82,7 +82,7 @@ impl Nibbles for MXFP4 {
     }
 }
 
-/// The table with a zero point added, so that no quant is negative.
+/// The table with the zero point added, so that no quant is negative.
 const fn unsigned(table: [i8; 16], zero_point: i16) -> [u8; 16] {
     let mut quants = [0; 16];
     let mut i = 0;
@@ -104,16 +104,16 @@ unsafe fn halves(blocks: [[*const u8; ROWS]; BLOCKS], at: usize) -> __m512 {
     _mm512_cvtph_ps(_mm256_setr_epi64x(block(0), block(1), block(2), block(3)))
 }
 
-/// The two halves of a chunk of four rows: four blocks each.
+/// The two halves of a chunk of four rows, each with four blocks.
 pub(super) struct NibbleQuad<F>(std::marker::PhantomData<F>);
 
 impl<F: Nibbles> BlockQuad for NibbleQuad<F> {
     const BYTES: usize = LANES * F::FORMAT.block_bytes();
-    /// Scales and offsets of each half: a quarter for each block, a number for each row.
+    /// Scales and offsets of each half: a quarter per block, a number per row.
     type Head = [(__m512, __m512); 2];
-    /// Quants of each half, of the lower nibbles and of the upper ones, a quarter for each block.
+    /// Quants of each half, of the lower nibbles and of the upper ones, a quarter per block.
     type Row = [(__m512i, __m512i); 2];
-    /// Of each half, as scales.
+    /// The sums of each half, ordered like scales.
     type Lanes = [__m512; 2];
 
     #[inline(always)]
@@ -179,11 +179,11 @@ unsafe fn quants<F: Nibbles>(chunk: *const u8, half: usize) -> (__m512i, __m512i
     (_mm512_shuffle_epi8(table, low), _mm512_shuffle_epi8(table, high))
 }
 
-/// Adds what half a chunk of four rows gives to the sums of its lanes: a quarter for each block, a
-/// number for each row.
+/// Adds the products of half a chunk of four rows to the sums of its lanes: a quarter per block, a
+/// number per row.
 ///
 /// # Safety
-/// The CPU has AVX-512; what `w` unpacks are whole chunks.
+/// The CPU has AVX-512; `w` unpacks whole chunks.
 #[inline(always)]
 unsafe fn add_half<F: Nibbles>(
     w: &impl Quad<NibbleQuad<F>>,
@@ -192,7 +192,7 @@ unsafe fn add_half<F: Nibbles>(
     lanes: __m512,
 ) -> __m512 {
     assert!(quants.len() == 256 && sums.len() == 16 && scales.len() == LANES);
-    // Half a block goes with the lower nibbles, and half with the upper ones.
+    // One half of a block belongs to the lower nibbles, the other to the upper ones.
     let quants = quants.as_ptr().add(half * 128);
     let (first, second) = (_mm512_loadu_si512(quants.cast()), _mm512_loadu_si512(quants.add(64).cast()));
     let x_low = _mm512_shuffle_i64x2::<0b10_00_10_00>(first, second);
@@ -212,7 +212,7 @@ unsafe fn add_half<F: Nibbles>(
     );
     let mut total = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
 
-    // What belongs to a block, four times.
+    // Repeats a block's number four times.
     let block = |i: usize| (half * BLOCKS + i) as i32;
     let (a, b, c, d) = (block(0), block(1), block(2), block(3));
     let spread = _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d);

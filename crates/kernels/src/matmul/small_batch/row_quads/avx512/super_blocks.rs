@@ -1,16 +1,16 @@
-//! Row quads by AVX-512, of the super-blocks that models are mostly made of.
+//! Row quads with AVX-512, for the super-blocks that most models use.
 //!
-//! Of Q4_K and Q5_K a register has sixteen quants of every second sub-block, in the order of
+//! For Q4_K and Q5_K a register contains sixteen quants of every second sub-block, in the order of
 //! `Order::Interleaved512`.
-//! Another has a word of scale for each two quants:
+//! Another register has the scale of every two quants in a word:
 //!
 //! ```text
 //! quants[0]  0[..16] 2[..16] 4[..16] 6[..16]      quants[1]  0[16..] 2[16..] 4[16..] 6[16..]
 //! scales     s0 x8   s2 x8   s4 x8   s6 x8        (then the same of sub-blocks 1, 3, 5, 7)
 //! ```
 #![allow(unsafe_code)]
-// In an unsafe function whose safety is "these features are there", each intrinsic would say the
-// same.
+// All intrinsics in unsafe functions here need the same SAFETY comment: "these features are
+// available".
 #![allow(unsafe_op_in_unsafe_fn)]
 
 use std::arch::x86_64::*;
@@ -25,36 +25,35 @@ use crate::quant::avx2::{SimdSuperBlock, each};
 use crate::quant::k::{Q4_K, Q5_K, Q6_K};
 use crate::wide::operations;
 
-/// SubBlockPair vectors of quants, which have no sign, and for each two quants of both their scale
-/// in a word.
+/// Two vectors of unsigned quants, and the scale in a word for every two quants of both.
 type SubBlockPair = ([__m512i; 2], [__m512i; 2]);
 
-/// Super-blocks of a format that are multiplied four at a time.
+/// Formats whose super-blocks are multiplied four at a time.
 ///
 /// # Safety
 /// The functions may only be called where AVX-512 is available, and with pointers to whole blocks.
 pub(super) trait SuperQuadFormat: SimdSuperBlock {
-    /// Whether both vectors of a [`SubBlockPair`] have the same scales, as activations are
+    /// Whether both vectors of a [`SubBlockPair`] have the same scales, because activations are
     /// interleaved.
     const SHARED_SCALES: bool;
-    /// What is taken out of the blocks of four rows at once.
+    /// Data extracted from the blocks of four rows at once.
     type Head: Copy;
-    /// What is taken out of a row's block at once.
+    /// Data extracted from a row's block at once.
     type Row: Copy;
 
     unsafe fn head(blocks: [*const u8; ROWS]) -> Self::Head;
 
     unsafe fn row(head: &Self::Head, block: *const u8, row: usize) -> Self::Row;
 
-    /// Half of the quants, in the order in which activations are.
+    /// Half of the quants, in the order of activations.
     unsafe fn two(row: &Self::Row, block: *const u8, half: usize) -> SubBlockPair;
 
-    /// The sums of a row's products without the zero point of its quants.
+    /// Subtracts the zero point of the quants from the sums of a row's products.
     unsafe fn without_zero_point(_: &Self::Row, _x: RowCursor, sums: __m512i) -> __m512i {
         sums
     }
 
-    /// Adds what integers of four rows come to, to the sums of a lane.
+    /// Adds the scaled integers of four rows to the sums of a lane.
     unsafe fn add(head: &Self::Head, totals: __m128i, x: RowCursor, sum: __m128) -> __m128;
 }
 
@@ -68,10 +67,11 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
         sums: Sums::Sixteens,
     };
 
-    /// What is taken out of a block never leaves registers.
+    /// Data extracted from a block stays in registers.
     ///
-    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words.
-    /// A pair of at most 63 * 127 each doesn't reach that, nor do two pairs of at most 31 * 127.
+    /// vpmaddubsw adds the products of quants and activations in pairs, and saturates at words:
+    /// one pair of products of at most 63 * 127 stays within that limit, and so do two pairs of at
+    /// most 31 * 127.
     #[allow(clippy::needless_range_loop)] // Indices, because what iterators do to arrays of registers isn't always unrolled.
     #[inline(always)]
     unsafe fn add<const T: usize>(w: [*const u8; ROWS], x: &[RowCursor; T], lane: &mut [__m128; T]) {
@@ -107,7 +107,7 @@ impl<F: SuperQuadFormat> SuperBlockQuad for SuperQuad<F> {
     }
 }
 
-/// The halves of a vector added.
+/// The sum of a vector's halves.
 #[inline(always)]
 unsafe fn fold(v: __m512i) -> __m256i {
     _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64::<1>(v))
@@ -127,14 +127,14 @@ unsafe fn load(at: *const u8) -> __m512i {
     _mm512_loadu_si512(at.cast())
 }
 
-/// Of Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
+/// Q4_K and Q5_K, whose blocks begin with sixteen bytes of scales and minima.
 #[derive(Clone, Copy)]
 pub(super) struct QuadScales {
-    /// Words: the scales of eight sub-blocks, a quarter for each row.
+    /// Words: the scales of eight sub-blocks, a quarter per row.
     scales: __m512i,
-    /// Words: four minima of each row, then the other four of each.
+    /// Words: four minima of each row, then the other four of each row.
     minima: __m512i,
-    /// What the scales of four rows are multiplied by, and what their minima are.
+    /// The factors of four rows' scales, and of their minima.
     factors: __m256,
 }
 
@@ -149,7 +149,7 @@ unsafe fn minima_head(blocks: [*const u8; ROWS]) -> QuadScales {
     }
 }
 
-/// A row's quants: the first halves of pairs of sub-blocks, a quarter for each pair, and the second
+/// A row's quants: the first halves of pairs of sub-blocks, a quarter per pair, and the second
 /// ones; and its scales in every quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Quarters {
@@ -175,8 +175,8 @@ unsafe fn quarters(head: &QuadScales, quants: *const u8, row: usize) -> Quarters
     }
 }
 
-/// The lower nibbles, of the first sub-blocks of pairs, or the upper ones, of the second
-/// sub-blocks, and for each quarter its scale.
+/// The lower nibbles, for the first sub-blocks of pairs, or the upper ones, for the second
+/// sub-blocks, and the scale of each quarter.
 #[inline(always)]
 unsafe fn nibbles(row: &Quarters, which: usize) -> SubBlockPair {
     let [a, b] = row.quants;
@@ -206,8 +206,8 @@ unsafe fn add_with_minima(head: &QuadScales, total: __m128i, x: RowCursor, sum: 
     _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(of_minima), sum)
 }
 
-/// For the first and the second sub-blocks of pairs, where each quarter's scale is among eight
-/// words.
+/// Shuffles for the first and the second sub-blocks of pairs: the position of each quarter's scale
+/// among eight words.
 static SUB_BLOCK_SCALES: [[u8; 64]; 2] = {
     let mut places = [[0; 64]; 2];
     let mut i = 0;
@@ -236,8 +236,8 @@ impl SuperQuadFormat for Q4_K {
 impl SuperQuadFormat for Q5_K {
     const SHARED_SCALES: bool = true;
     type Head = QuadScales;
-    /// With the fifth bits, bit i of each byte that of sub-block i.
-    /// Every quarter has those of the first sixteen quants of sub-blocks, or of the others.
+    /// With the fifth bits: bit i of each byte belongs to sub-block i.
+    /// Every quarter has those of the first sixteen quants of sub-blocks, or of the last.
     type Row = (Quarters, [__m512i; 2]);
 
     #[inline(always)]
@@ -254,7 +254,7 @@ impl SuperQuadFormat for Q5_K {
     #[inline(always)]
     unsafe fn two((row, fifths): &Self::Row, _: *const u8, half: usize) -> SubBlockPair {
         let ([a, b], scales) = nibbles(row, half);
-        // Of sub-block 2 q + half in quarter q.
+        // For sub-block 2 q + half in quarter q.
         let bit = |q: usize| 0x0101_0101_0101_0101 << (2 * q + half);
         let bits = _mm512_setr_epi64(bit(0), bit(0), bit(1), bit(1), bit(2), bit(2), bit(3), bit(3));
         let with = |v, fifths| {
@@ -270,7 +270,7 @@ impl SuperQuadFormat for Q5_K {
     }
 }
 
-/// 32 bytes, and the same shifted down by two.
+/// 32 bytes, and the bytes shifted right by two.
 #[inline(always)]
 unsafe fn two_fields(at: *const u8) -> __m512i {
     let bytes = _mm256_loadu_si256(at.cast());
@@ -279,9 +279,9 @@ unsafe fn two_fields(at: *const u8) -> __m512i {
 
 impl SuperQuadFormat for Q6_K {
     const SHARED_SCALES: bool = false;
-    /// What the scales of four rows are multiplied by.
+    /// The factors of the scales of four rows.
     type Head = __m128;
-    /// The scales of sixteens, in words and in their order.
+    /// The scales of each sixteen quants, in words, in order.
     type Row = __m256i;
 
     operations! {
@@ -292,7 +292,7 @@ impl SuperQuadFormat for Q6_K {
     #[inline(always)]
     unsafe fn two(words: &__m256i, block: *const u8, half: usize) -> SubBlockPair {
         let low = load(block.add(64 * half));
-        // Fields of two bits of the same 32 bytes, for two sub-blocks each.
+        // Two-bit fields of these 32 bytes, for two sub-blocks each.
         let high = two_fields(block.add(128 + 32 * half));
         let quants = [
             _mm512_or_si512(field::<0>(low, 15), _mm512_slli_epi16::<4>(field::<0>(high, 3))),
@@ -308,7 +308,7 @@ impl SuperQuadFormat for Q6_K {
 
     #[inline(always)]
     unsafe fn without_zero_point(words: &__m256i, x: RowCursor, sums: __m512i) -> __m512i {
-        // Codes are 32 too large.
+        // Codes are too large by 32.
         let code_sums = _mm256_madd_epi16(*words, _mm256_loadu_si256(x.sums.cast()));
         _mm512_sub_epi32(sums, _mm512_zextsi256_si512(_mm256_slli_epi32::<5>(code_sums)))
     }
@@ -320,8 +320,8 @@ impl SuperQuadFormat for Q6_K {
     }
 }
 
-/// For each of two vectors of two sub-blocks, where the scales of its four sixteens, a quarter
-/// each, are among eight words.
+/// Shuffles for two vectors of two sub-blocks each: the positions of the four scales, one per
+/// quarter, among eight words.
 static SIXTEEN_SCALES: [[u8; 64]; 2] = {
     let mut places = [[0; 64]; 2];
     let mut i = 0;
