@@ -229,8 +229,8 @@ fn what_an_npc_was_told_holds_when_its_conversation_goes_on() {
         let output = dir.with_input(&arguments, input);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
-        let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let start = records.filter(|record| record["record"] == "start").next_back().unwrap();
+        let mut records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let start = records.rfind(|record| record["record"] == "start").unwrap();
         let directive = start["system"][0]["text"].as_str().unwrap().to_owned();
         (text(&output.stdout), text(&output.stderr), directive)
     };

@@ -33,7 +33,7 @@ impl Workplace for Place {
     }
 
     fn sandbox(&self, _: &Team) -> Result<Sandbox, alara_harness::Error> {
-        Sandbox::new(&std::env::temp_dir(), Policy::default())
+        Ok(Sandbox::new(&std::env::temp_dir(), Policy::default())?)
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error> {

@@ -69,7 +69,7 @@ impl Workplace for Place {
     }
 
     fn sandbox(&self, _: &Team) -> Result<Sandbox, alara_harness::Error> {
-        Sandbox::new(&std::env::temp_dir(), alara_harness::Policy::default())
+        Ok(Sandbox::new(&std::env::temp_dir(), alara_harness::Policy::default())?)
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error> {

@@ -32,7 +32,7 @@ impl Workplace for Place {
 
     fn sandbox(&self, _: &Team) -> Result<Sandbox, alara_harness::Error> {
         let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
-        Sandbox::new(&std::env::temp_dir(), policy)
+        Ok(Sandbox::new(&std::env::temp_dir(), policy)?)
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error> {

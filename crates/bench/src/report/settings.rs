@@ -173,9 +173,12 @@ mod tests {
     use super::super::{report, tests};
     use super::*;
 
+    /// The name of a condition, and what makes its run differ.
+    type Changed<'a> = (&'a str, fn(&mut Header));
+
     /// Returns the names of conditions of runs of one model, each made by changing a header.
-    fn conditions(changes: &[(&str, fn(&mut Header))]) -> Vec<String> {
-        let run = |(condition, change): &(&str, fn(&mut Header))| {
+    fn conditions(changes: &[Changed]) -> Vec<String> {
+        let run = |(condition, change): &Changed| {
             let mut source = tests::run("small", condition, 1, &[("a-1", 1)]);
             change(&mut source.run.header);
             source

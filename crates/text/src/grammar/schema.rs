@@ -13,19 +13,19 @@
 //! This makes a generated text equal to its rendering, and it always ends in a value that other
 //! parsers can read:
 //! - Separators are `", "` and `": "`.
-//! Characters that need no escape have none; others have their short escape (`\n`, `\"`),
+//!   Characters that need no escape have none; others have their short escape (`\n`, `\"`),
 //!   and control characters without one do not occur.
 //! - Keys come in the order of `properties`: first the schema's own, then those of joined schemas,
 //!   then those that are only required, then all others.
 //! - Objects that declare properties are closed unless `additionalProperties` or
-//! `patternProperties` permit more.
+//!   `patternProperties` permit more.
 //! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction.
-//! They keep a distance of 10^-15 from exclusive bounds.
-//! Without a bound they stop at 2^53, where an `f64` can no longer represent all integers.
+//!   They keep a distance of 10^-15 from exclusive bounds.
+//!   Without a bound they stop at 2^53, where an `f64` can no longer represent all integers.
 //! - Strings and arrays with a limit are at most 65,536 long.
 //!   Formats are narrower than their standards (`format`).
 //! - Overlapping options of `oneOf` are separated only if the complement of each can be
-//! expressed exactly.
+//!   expressed exactly.
 //!
 //! Keywords and formats that JSON schema doesn't define are annotations.
 
