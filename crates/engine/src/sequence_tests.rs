@@ -222,6 +222,35 @@ fn a_call_as_text_is_a_call() {
     );
 }
 
+/// Tools and a schema: the first phase may write its call as text, too.
+#[test]
+fn a_call_as_text_comes_before_an_answer_in_json() {
+    let stage = Stage::new();
+    let free = turn(ToolChoice::Auto, Reasoning::Never);
+    let said = |text: &str| {
+        let Play { sequence: mut json, .. } = stage.play(&free, None);
+        let mut play = stage.play(&free, None);
+        let (sender, events) = mpsc::channel();
+        json.events = Listener::new(sender.clone());
+        play.sequence.events = Listener::new(sender);
+        play.events = events;
+        play.sequence.events.otherwise(json, Recovery::new(free.tools.clone(), true, 0));
+        play.say(text);
+        play.end();
+        let goes_on = play.sequence.events.take_other();
+        if let Some(json) = goes_on {
+            play.sequence = json;
+            play.say("{\"answer\": 1}");
+            play.end();
+        }
+        let (_, answer, calls, end) = play.outcome();
+        (answer, calls.len(), finish(end))
+    };
+    let call = "{\"name\": \"count\", \"arguments\": {\"n\": 7}}";
+    assert_eq!(said(call), (String::new(), 1, Finish::ToolCalls));
+    assert_eq!(said("It is seven."), ("{\"answer\": 1}".to_owned(), 0, Finish::Stop));
+}
+
 #[test]
 fn a_call_that_can_not_be_made_is_asked_for_again() {
     let stage = Stage::new();

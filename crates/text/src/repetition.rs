@@ -5,13 +5,17 @@ use serde_json::{Map, Value};
 
 /// The longest cycle detected, in tokens.
 /// Cost: this many comparisons per token.
-const PERIOD: usize = 64;
+const PERIOD: usize = 256;
 /// How many consecutive repetitions make a cycle endless, and how many tokens they must have at
 /// least.
 /// Cost: a model that intentionally writes 256 tokens of repetitive filler is cut off.
 /// A higher value would let a stuck model waste proportionally more time.
 const CYCLES: usize = 16;
 const TOKENS: usize = 256;
+/// Cycles longer than this, such as calls that alternate, must come less often, but in more tokens.
+const SHORT: usize = 64;
+const LONG_CYCLES: usize = 6;
+const LONG_TOKENS: usize = 1024;
 
 /// At which identical call a turn is ended; that call isn't made.
 const SAME_CALLS: usize = 3;
@@ -42,10 +46,15 @@ impl CycleDetector {
 
     /// Whether the turn has entered an endless cycle.
     pub fn repeats(&self) -> bool {
-        self.repeated
-            .iter()
-            .zip(1..)
-            .any(|(count, period)| count + period >= TOKENS.max(CYCLES * period) && *count > 0)
+        self.repeated.iter().zip(1..).any(|(count, period)| count + period >= endless(period) && *count > 0)
+    }
+}
+
+/// How many tokens a cycle of this length must have to be endless.
+fn endless(period: usize) -> usize {
+    match period <= SHORT {
+        true => TOKENS.max(CYCLES * period),
+        false => LONG_TOKENS.max(LONG_CYCLES * period),
     }
 }
 
@@ -123,7 +132,9 @@ mod tests {
         check(0, 16, Some(256));
         check(0, 17, Some(272));
         check(7, 64, Some(7 + 1024));
-        check(0, 65, None);
+        check(0, 65, Some(1024));
+        check(0, 256, Some(1536));
+        check(0, 257, None);
     }
 
     #[test]
@@ -140,11 +151,11 @@ mod tests {
             // Random bits hardly ever repeat; append a cycle to them.
             let cycle: Vec<u32> = tokens.iter().copied().take(period).collect();
             let turn: Vec<u32> = tokens.iter().chain(cycle.iter().cycle().take(if cycle.is_empty() { 0 } else { 300 })).copied().collect();
-            let endless = |turn: &[u32]| (1..=PERIOD).any(|period| {
-                let length = TOKENS.max(CYCLES * period);
+            let is_endless = |turn: &[u32]| (1..=PERIOD).any(|period| {
+                let length = endless(period);
                 turn.len() >= length && turn[turn.len() - length..].windows(period + 1).all(|w| w[0] == w[period])
             });
-            prop_assert_eq!(noticed(turn.iter().copied()), (1..=turn.len()).find(|&length| endless(&turn[..length])));
+            prop_assert_eq!(noticed(turn.iter().copied()), (1..=turn.len()).find(|&length| is_endless(&turn[..length])));
         }
     }
 

@@ -531,7 +531,9 @@ impl Engine {
             if asked.permitted().next().is_none() {
                 first = answer;
             } else if !asked.must_call() {
-                first.events.otherwise(answer);
+                let tools = asked.permitted().cloned().collect();
+                let recovery = Recovery::new(tools, asked.parallel_tool_calls, first.next_call);
+                first.events.otherwise(answer, recovery);
             }
         } else if asked.may_call() && !asked.must_call() && prompt.continuation.is_empty() {
             let tools = asked.permitted().cloned().collect();

@@ -3,8 +3,8 @@
 //! One kind asks for calls and for JSON: a single grammar for both would keep the model from
 //! calling, since JSON is always possible.
 //! So the first phase has the tools; its events are held back until a call.
-//! If it ends without a call, its events are dropped, and the second phase answers the same prompt
-//! in JSON.
+//! If it ends without a call, also without one that the model wrote as text, its events are dropped,
+//! and the second phase answers the same prompt in JSON.
 //!
 //! The other kind may call: if it writes a call as text, that is [recovered](Recovery), or, if that
 //! fails, a second phase must make the call.
@@ -34,7 +34,7 @@ enum Phase {
     Only,
     /// Holds back text and reasoning until a call; without one the other sequence is generated
     /// instead.
-    CallOr { instead: Box<Sequence>, held: Vec<Event> },
+    CallOr { instead: Box<Sequence>, held: Vec<Event>, recovery: Recovery },
     /// Holds back text that may be a call; the other sequence makes one that can't be recovered.
     Free { recovery: Recovery, again: Option<Box<Sequence>> },
 }
@@ -45,9 +45,9 @@ impl Listener {
         Listener { sender, phase: Phase::Only, next: None, spent: None }
     }
 
-    /// Sets the sequence to generate instead if the turn ends without a call.
-    pub(crate) fn otherwise(&mut self, other: Sequence) {
-        self.phase = Phase::CallOr { instead: Box::new(other), held: Vec::new() };
+    /// Sets the sequence to generate instead if the turn ends without a call, also in its text.
+    pub(crate) fn otherwise(&mut self, other: Sequence, recovery: Recovery) {
+        self.phase = Phase::CallOr { instead: Box::new(other), held: Vec::new(), recovery };
     }
 
     /// Recovers calls from the text of the turn; `again` makes those that can't be recovered.
@@ -66,13 +66,19 @@ impl Listener {
             // A call is recognized by its own event, which follows its tokens' probabilities.
             (
                 Ok(event @ (Event::Text { .. } | Event::Reasoning { .. } | Event::Logprobs { .. })),
-                Phase::CallOr { instead, mut held },
+                Phase::CallOr { instead, mut held, recovery },
             ) => {
                 held.push(event);
-                self.phase = Phase::CallOr { instead, held };
+                self.phase = Phase::CallOr { instead, held, recovery };
                 true
             }
-            (Ok(Event::Done { usage, .. }), Phase::CallOr { mut instead, .. }) => {
+            (Ok(Event::Done { finish, usage }), Phase::CallOr { mut instead, held, mut recovery }) => {
+                let mut events: Vec<Event> =
+                    held.into_iter().flat_map(|event| recovery.push(event)).collect();
+                events.extend(recovery.end(finish, usage.clone(), false).0);
+                if events.iter().any(|event| matches!(event, Event::ToolCall(_))) {
+                    return self.pass(events.into_iter().map(Ok));
+                }
                 instead.events.spent = Some(usage);
                 self.next = Some(instead);
                 true

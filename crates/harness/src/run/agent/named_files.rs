@@ -64,11 +64,13 @@ pub(super) fn absent(task: &str, work: &Path) -> Vec<String> {
 /// Also true if there are too many files to look through.
 pub(super) fn is_there(work: &Path, name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
+    let has_name =
+        |file: &str| file.strip_suffix(last).is_some_and(|before| before.is_empty() || before.ends_with(' '));
     let (mut folders, mut seen) = (VecDeque::from([work.to_owned()]), 0);
     while let Some(folder) = folders.pop_front() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             seen += 1;
-            if seen > MOST || entry.file_name().to_string_lossy().ends_with(last) {
+            if seen > MOST || has_name(&entry.file_name().to_string_lossy()) {
                 return true;
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -97,5 +99,6 @@ mod tests {
         check("old list.txt becomes old_list.txt", &["old_list.txt"]);
         check("version 1.2, numpy.array, https://example.com, e.g. this", &[]);
         check("delete songs/list.txt", &[]);
+        check("write st.txt", &["st.txt"]);
     }
 }
