@@ -172,11 +172,14 @@ fn linked(work: &Path) -> BTreeMap<PathBuf, &'static str> {
         let place = work.join(&path);
         let leads = leads(&place).filter(|leads| *leads != place);
         let inside = leads.and_then(|leads| leads.strip_prefix(work).ok().map(Path::to_owned));
+        // The work directory as a whole isn't obeyed.
+        let inside = inside.filter(|inside| !inside.as_os_str().is_empty());
         if let (Some(inside), Some(row)) = (inside, rows.into_iter().next()) {
             found.insert(inside, TABLE.tools[row]);
         } else if place.is_dir() {
             let entries = place.read_dir().into_iter().flatten().flatten();
-            left.extend(entries.map(|entry| path.join(entry.file_name())));
+            let may_lead = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_file());
+            left.extend(entries.filter(may_lead).map(|entry| path.join(entry.file_name())));
         }
     }
     found
