@@ -81,7 +81,8 @@ fn kernel(form: DeltaForm, width: usize) -> (&'static str, usize) {
 }
 
 /// Convolves each sequence's rows and applies the rule to its state.
-/// `y: [T, value_heads * value_width]`. Both forms give equal results up to rounding.
+/// `y: [T, value_heads * value_width]`.
+/// Both forms give equal results up to rounding.
 ///
 /// # Errors
 /// If there is no kernel for the shape, lengths don't match, saves are unordered, or the device

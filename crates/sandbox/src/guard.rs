@@ -350,7 +350,7 @@ impl Sandbox {
     fn share_network(&self) -> Result<(), Error> {
         if self.loopback.get().is_none() {
             // Another thread may have been faster.
-            let _ = self.loopback.set(super::loopback::Loopback::new()?);
+            let _ = self.loopback.set(super::isolation::loopback::Loopback::new()?);
         }
         Ok(())
     }
@@ -412,7 +412,7 @@ impl Layers {
         if !sandbox.launched()
             || !super::enforced().mounts
             || sandbox.work != sandbox.work_inside()
-            || super::mounts::within(&sandbox.work)
+            || super::isolation::mounts::within(&sandbox.work)
         {
             return None;
         }
@@ -574,7 +574,7 @@ impl Store {
         let mut hidden = sandbox.view.hidden.iter().chain(&sandbox.view.secrets);
         let is_around = hidden.any(|hidden| hidden.starts_with(path));
         let fits = !sandbox.policy.read_only && !is_hidden && !is_protected && !is_around;
-        (fits && !super::mounts::within(path)).then(|| Store {
+        (fits && !super::isolation::mounts::within(path)).then(|| Store {
             path: path.to_owned(),
             own: own.to_owned(),
             on_path: super::environment::on_path(path),

@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Sandbox, Service, exit_code};
 #[cfg(target_os = "linux")]
-use super::{launcher, layer, supervise};
+use super::isolation::launcher;
+use super::{Sandbox, Service, exit_code};
+use super::{layer, supervise};
 use crate::Error;
 use crate::undo::Before;
 

@@ -19,22 +19,14 @@ mod contract;
 pub mod cut;
 #[cfg(target_os = "linux")]
 mod disk;
-mod enforced;
 mod environment;
 mod error;
 pub mod git;
 mod guard;
-#[cfg(target_os = "linux")]
 mod isolation;
 mod job;
 #[cfg(target_os = "linux")]
-mod launcher;
-#[cfg(target_os = "linux")]
 mod layer;
-#[cfg(target_os = "linux")]
-mod loopback;
-#[cfg(target_os = "linux")]
-mod mounts;
 mod presence;
 mod proposal;
 pub mod scratch;
@@ -61,11 +53,12 @@ use std::time::{Duration, Instant};
 use capture::Capture;
 pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
-pub use enforced::launcher;
-pub use enforced::{Enforced, enforced};
 pub use environment::{below, homes, normalized, resolved};
 pub use error::Error;
 pub use guard::{Guarded, Guarding, Risk};
+pub use isolation::enforced::{Enforced, enforced, launcher};
+#[cfg(target_os = "linux")]
+use isolation::{launcher, loopback};
 pub use job::{Ended, Job};
 pub use presence::{Obeying, obeying};
 pub use proposal::{Proposal, ProposedFile, overwritten};
@@ -123,7 +116,7 @@ impl Sandbox {
         };
         let mut policy = policy;
         let work = directory(work, "work directory")?;
-        if policy.isolation == Isolation::Auto && enforced::launcher().is_none() {
+        if policy.isolation == Isolation::Auto && launcher().is_none() {
             return Err(Error::NoLauncher);
         }
         if let Some(tmp) = &mut policy.private_tmp {
@@ -491,17 +484,17 @@ pub fn enter() {
     #[cfg(target_os = "linux")]
     {
         launcher::enter();
-        enforced::set_launcher(launcher::OWN.into());
+        isolation::enforced::set_launcher(launcher::OWN.into());
     }
     #[cfg(not(target_os = "linux"))]
-    enforced::set_launcher(PathBuf::new());
+    isolation::enforced::set_launcher(PathBuf::new());
 }
 
 /// Makes another program the launcher, one whose `main` begins with [`enter`].
 /// For a program whose own `main` can't be changed, such as a test or the host of a library.
 /// Has no effect after a call of either function.
 pub fn launch_with(program: &Path) {
-    enforced::set_launcher(program.to_owned());
+    isolation::enforced::set_launcher(program.to_owned());
 }
 
 /// Waits on a separate thread; a channel permits a timeout.

@@ -38,8 +38,8 @@ impl History {
         let text = system_text(text);
         match () {
             () if text.is_empty() => {}
-            // Also behind the question, where Claude Code has what stays the same: in the user's turn
-            // it would not be cached, and drown the question.
+            // Also behind the question, where Claude Code puts lists that never change: in the
+            // user's turn they would not be cached, and drown the question.
             () if self.messages.iter().all(|message| message.role == Role::User) => {
                 self.system.push(Segment { name: "system".into(), text: text.to_owned() });
             }

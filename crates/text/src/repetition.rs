@@ -142,7 +142,7 @@ mod tests {
         // `1, 2, 3, …` with one token per number.
         assert_eq!(noticed((0..4000).map(|n| if n % 2 == 0 { 7 } else { 100 + n })), None);
         // An interruption resets a cycle.
-        assert_eq!(noticed((0..4000).map(|n| if n % 250 == 0 { 8 } else { 7 })), None);
+        assert_eq!(noticed((0..4000).map(|n| if n % 250 == 0 { 8 + n / 250 } else { 7 })), None);
     }
 
     proptest! {

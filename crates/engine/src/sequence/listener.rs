@@ -3,8 +3,8 @@
 //! One kind asks for calls and for JSON: a single grammar for both would keep the model from
 //! calling, since JSON is always possible.
 //! So the first phase has the tools; its events are held back until a call.
-//! If it ends without a call, also without one that the model wrote as text, its events are dropped,
-//! and the second phase answers the same prompt in JSON.
+//! If it ends without a call, also without one in its text, its events are dropped, and the second
+//! phase answers the same prompt in JSON.
 //!
 //! The other kind may call: if it writes a call as text, that is [recovered](Recovery), or, if that
 //! fails, a second phase must make the call.

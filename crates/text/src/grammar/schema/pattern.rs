@@ -128,8 +128,9 @@ fn unanchored(node: &Expression, mut start: bool, mut end: bool) -> (&[Expressio
     (nodes, start, end)
 }
 
-/// Whether a search matches every string. Either the expression matches the empty string at the
-/// start, at the end or anywhere, or it matches any text in full.
+/// Whether a search matches every string.
+/// Either the expression matches the empty string at the start, at the end or anywhere, or it
+/// matches any text in full.
 fn finds_always(node: &Expression) -> bool {
     fn alternative(node: &Expression, start: bool, end: bool) -> bool {
         let (nodes, start, end) = unanchored(node, start, end);

@@ -119,7 +119,7 @@ pub fn launcher() -> Option<&'static Path> {
     LAUNCHER.get().map(PathBuf::as_path)
 }
 
-/// What this machine can enforce; nothing if the process has not called [`enter`](super::enter).
+/// What this machine can enforce; nothing if the process has not called [`enter`](crate::enter).
 /// The first call takes some milliseconds, since it tries each layer in a separate process.
 pub fn enforced() -> &'static Enforced {
     static FOUND: OnceLock<Enforced> = OnceLock::new();

@@ -24,12 +24,13 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
-use super::disk::Disk;
-use super::supervise::{self, Limit, Limits, Scope};
-use super::syscalls::Sockets;
-use super::view::View;
-use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
+use super::{Enforced, enforced, mounts, walls};
+use crate::disk::Disk;
+use crate::supervise::{self, Limit, Limits, Scope};
+use crate::syscalls::Sockets;
 use crate::undo;
+use crate::view::View;
+use crate::{Output, syscalls};
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
@@ -177,7 +178,7 @@ pub fn probe() -> Enforced {
     output.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok()).unwrap_or_default()
 }
 
-/// See [`super::enter`].
+/// See [`crate::enter`].
 pub fn enter() {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_none_or(|first| first != ARGUMENT) {
@@ -209,7 +210,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let _ = setsid();
     die_with(plan.parent);
     let beat = plan.beat.take().and_then(|beat| undo::hold(&beat));
-    isolation::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
+    walls::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
     // The change of credentials may have made the kernel drop the request.
     die_with(plan.parent);
     if plan.layers.mounts {
@@ -270,7 +271,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
         std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
     }
     if namespace {
-        isolation::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
+        walls::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
     }
     plan.parent = std::process::id();
     // The program would inherit the blocked signal.
@@ -308,18 +309,18 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     let own_terminals = plan.layers.mounts && mounts::mount_terminals();
     if plan.layers.proc {
         mounts::mount_proc().unwrap_or_else(|error| fail("/proc", error));
-        isolation::bound_numbers(plan);
+        walls::bound_numbers(plan);
     }
     std::env::set_current_dir(&plan.work_inside).unwrap_or_else(|error| fail("the work directory", error));
     if plan.layers.user {
         // Not counted against the machine's limits on namespaces: Landlock forbids mounts anyway.
-        let _ = isolation::drop_capabilities();
+        let _ = walls::drop_capabilities();
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     }
-    isolation::limit(plan).unwrap_or_else(|error| fail("resource limits", error));
+    walls::limit(plan).unwrap_or_else(|error| fail("resource limits", error));
     prctl::set_no_new_privs().unwrap_or_else(|error| fail("no_new_privs", error));
     if plan.layers.landlock > 0 {
-        isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
+        walls::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
         syscalls::refuse(plan.sockets(), !plan.over.is_empty())
@@ -359,7 +360,7 @@ fn pass_on_the_end() {
 
 #[expect(clippy::print_stdout, reason = "the parent waits for it")]
 fn hold_loopback() -> ! {
-    isolation::make_loopback().unwrap_or_else(|(what, error)| fail(what, error));
+    walls::make_loopback().unwrap_or_else(|(what, error)| fail(what, error));
     println!("ready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     exit(0)
@@ -400,7 +401,7 @@ fn die_with_outer(parent: u32) {
 }
 
 fn probe_outer() -> ! {
-    let mut found = isolation::probe_namespaces();
+    let mut found = walls::probe_namespaces();
     let inner = again(None, &Stage::ProbeInner(found)).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let inner = inner.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
     // A machine may permit a new process namespace, but no process in it.
@@ -410,9 +411,9 @@ fn probe_outer() -> ! {
 
 fn probe_inner(mut found: Enforced) -> ! {
     found.proc = found.mounts && found.processes && mounts::mount_proc().is_ok();
-    found.limits = isolation::limit_core().is_ok();
+    found.limits = walls::limit_core().is_ok();
     found.supervised = supervise::works();
-    found.landlock = isolation::landlock_version();
+    found.landlock = walls::landlock_version();
     found.seccomp = syscalls::refuse(Sockets::None, false).is_ok();
     report(&found)
 }
