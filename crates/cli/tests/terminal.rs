@@ -321,10 +321,13 @@ fn a_server_tells_how_to_use_it_and_no_more() {
         child.wait().unwrap();
         let mut shown = String::new();
         child.stderr.take().unwrap().read_to_string(&mut shown).unwrap();
-        shown.replace(&url, "URL")
+        let page = told["page"].as_str().unwrap();
+        assert!(page.starts_with(url.trim_end_matches("v1")) && page.contains("/#"), "{page}");
+        shown.replace(&url, "URL").replace(page, "PAGE")
     };
     let expected = "serves URL (Ctrl-C ends it)\nmodels: script; as agents: worker\n\
         curl URL/chat/completions -d '{\"model\":\"worker\",\"messages\":[{\"role\":\"user\",\"content\":\"Say hello.\"}]}'\n\
+        page: PAGE\n\
         stopping: running requests are finished; interrupt again to cancel them\n";
     assert_eq!(tell(&[]), expected);
     assert!(tell(&["--verbose"]).contains("POST /v1/chat/completions 200"));

@@ -58,6 +58,8 @@ fn team() -> (tempfile::TempDir, Team) {
 
 struct Running {
     address: SocketAddr,
+    /// What the page's address ends in.
+    key: String,
     stop: Stop,
     _team: tempfile::TempDir,
 }
@@ -77,8 +79,9 @@ fn run(options: Options) -> Running {
     let (folder, team) = team();
     let server = Server::new(place, team, ModelSpec::default(), &options).unwrap();
     let (address, stop) = (server.address(), server.stop());
+    let key = server.page_key().unwrap_or_default().to_owned();
     std::thread::spawn(move || server.run());
-    Running { address, stop, _team: folder }
+    Running { address, key, stop, _team: folder }
 }
 
 impl Running {
@@ -100,7 +103,7 @@ impl Running {
 
     /// Reads a stream up to its question.
     fn asked(&self) -> (Reading, Value) {
-        let mut reading = self.stream(&json!({"events": true, "ask": true}));
+        let mut reading = self.stream(&json!({"events": true, "ask": true, "key": self.key}));
         let question = reading.question();
         (reading, question)
     }
@@ -147,6 +150,20 @@ impl Reading {
         while self.more() {}
         self.said
     }
+}
+
+/// Other users of the machine reach the server, too.
+#[test]
+fn only_who_knows_the_key_is_asked() {
+    let server = run(Options::default());
+    for key in ["", "wrong"] {
+        let mut refused = server.stream(&json!({"events": true, "ask": true, "key": key}));
+        while refused.more() {}
+        assert!(refused.said.contains("`alara.key` from the page's address"), "{}", refused.said);
+        assert!(!refused.said.contains("question"), "{}", refused.said);
+    }
+    let (_, question) = server.asked();
+    assert_eq!(question["name"], "note");
 }
 
 #[test]

@@ -184,7 +184,8 @@ fn serve_asks_a_client_that_takes_questions_before_a_file_is_lost() {
         dir.write("work/kept", "old\n");
         let served = dir.serve(&[]);
         let messages = json!([{"role": "user", "content": "hi"}]);
-        let alara = json!({"events": true, "ask": true});
+        let key = served.shown["page"].as_str().unwrap().split('#').nth(1).unwrap();
+        let alara = json!({"events": true, "ask": true, "key": key});
         let body =
             json!({"model": "corca", "stream": true, "alara": alara, "messages": messages}).to_string();
         let mut client = served.connect();

@@ -571,6 +571,9 @@ fn a_denied_program_that_a_text_mentions_may_run() {
         "make frobnicate",
         "python3 frob/tool.py",
         "cargo build",
+        "find . -name frob | xargs grep -l frob",
+        "bash -c 'echo frob'",
+        "sort frob | head",
     ] {
         assert!(!doubtful(command), "{command}");
     }

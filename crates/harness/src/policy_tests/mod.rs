@@ -30,9 +30,9 @@ phases:
   retries: {cancel_order: [2, handover], get_*: [2, handover]}
   queue: {from: plan, before: [[first, second]], done: "ok('cancel_order') or ok('run_tool')"}
   triage: {tools: [identify, get_*], next: [[plan, trusted]]}
-  plan: {tools: [get_order], expect: call, next: [[work, not queue.empty]]}
+  plan: {tools: [get_order], next: [[work, not queue.empty]]}
   work: {tools: [get_order, cancel_order, run_tool], gate: [triage, trusted], next: [[tell, queue.empty]]}
-  handover: {tools: [escalate], expect: call, next: [[tell, "ok('escalate')"]]}
+  handover: {tools: [escalate], next: [[tell, "ok('escalate')"]]}
   tell: {expect: text, next: [[triage, answers > 0]]}
 "#;
 

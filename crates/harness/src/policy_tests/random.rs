@@ -113,12 +113,10 @@ impl Sequence {
         let mut rules = Rules::new();
         let (mut turns, mut expected, mut tried) = (Vec::<Turn>::new(), Vec::new(), Vec::new());
         rules.user();
-        // A text is no answer where a call is expected.
-        let may_answer = |phase: &str| !["plan", "handover"].contains(&phase);
-        while expected.len() < steps || !may_answer(rules.phase) {
+        while expected.len() < steps {
             // Mostly where a text is due.
             let answers = random.below(if rules.phase == "tell" { 2 } else { 12 }) == 0;
-            if answers && may_answer(rules.phase) {
+            if answers {
                 turns.push(Turn::new());
                 let mut seen = rules.answer();
                 rules.user();

@@ -3,82 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{Command, Word, base};
+use super::{Command, GIT_VALUES, Word, base};
 
-/// Programs that run nothing that their arguments or their input name.
-const PLAIN: [&str; 66] = [
-    "[",
-    "basename",
-    "cal",
-    "cat",
-    "cd",
-    "chgrp",
-    "chmod",
-    "chown",
-    "cksum",
-    "cmp",
-    "comm",
-    "cp",
-    "cut",
-    "date",
-    "df",
-    "diff",
-    "dirname",
-    "du",
-    "echo",
-    "egrep",
-    "expand",
-    "expr",
-    "false",
-    "fgrep",
-    "file",
-    "fmt",
-    "fold",
-    "free",
-    "grep",
-    "head",
-    "hostname",
-    "id",
-    "join",
-    "jq",
-    "link",
-    "ln",
-    "ls",
-    "md5sum",
-    "mkdir",
-    "mktemp",
-    "mv",
-    "nl",
-    "od",
-    "paste",
-    "printf",
-    "pwd",
-    "readlink",
-    "realpath",
-    "rm",
-    "rmdir",
-    "seq",
-    "sha256sum",
-    "sleep",
-    "stat",
-    "tac",
-    "tail",
-    "tee",
-    "test",
-    "touch",
-    "tr",
-    "true",
-    "uname",
-    "uniq",
-    "wc",
-    "which",
-    "whoami",
-];
+/// Programs that run nothing that their arguments or their input name, or whose commands are read
+/// as such.
+const PLAIN: &str = "[ basename bash builtin cal cargo cat cd chgrp chmod chown cksum cmp comm command cp cut dash \
+    date df diff dirname doas du echo egrep env eval exec expand expr false fd fgrep file find fmt fold free go grep \
+    head hostname id ionice join jq link ln ls make md5sum mkdir mktemp mv nice nl nohup npm od paste pnpm printf pwd \
+    pytest readlink realpath rm rmdir seq setpriv setsid sh sha256sum sleep stat stdbuf sudo tac tail tee test time \
+    timeout touch tr true type uname uniq wc which whoami xargs";
 /// git commands of that kind, with the user's own settings.
-const GIT: [&str; 16] = [
-    "add", "blame", "branch", "checkout", "commit", "diff", "init", "log", "mv", "reset", "restore", "rm",
-    "show", "status", "switch", "tag",
-];
+const GIT: &str =
+    "add blame branch checkout commit diff init log mv reset restore rm show stash status switch tag";
 
 /// The names in a script's words and assignments.
 #[derive(Debug, Default)]
@@ -122,13 +58,33 @@ fn names(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn is_plain(command: &Command) -> bool {
-    let text = |at: usize| match command.words.get(at) {
-        Some(Word::Text(text)) => Some(text.as_str()),
+    let text = |word: &Word| match word {
+        Word::Text(text) => Some(text.clone()),
         _ => None,
     };
-    match text(0).map(base) {
-        Some("git") => text(1).is_some_and(|command| GIT.contains(&command)),
-        Some(program) => PLAIN.contains(&program),
-        None => false,
+    let Some((program, arguments)) = command.words.split_first() else { return false };
+    let Some(program) = text(program) else { return false };
+    let listed = |list: &str, name: &str| list.split_whitespace().any(|listed| listed == name);
+    match base(&program) {
+        "git" => subcommand(arguments).is_some_and(|command| listed(GIT, &command)),
+        // It may name a program that compresses.
+        "sort" => arguments.iter().filter_map(text).all(|argument| !argument.starts_with("--c")),
+        program => listed(PLAIN, program),
     }
+}
+
+/// The command of git, behind options such as `-C DIR`.
+fn subcommand(arguments: &[Word]) -> Option<String> {
+    let mut at = 0;
+    while let Some(Word::Text(text)) = arguments.get(at) {
+        if !text.starts_with('-') {
+            return Some(text.clone());
+        }
+        // By a setting git may run something.
+        if text.starts_with("-c") || text.starts_with("--config") || text.starts_with("--exec") {
+            return None;
+        }
+        at += if GIT_VALUES.contains(&text.as_str()) { 2 } else { 1 };
+    }
+    None
 }
