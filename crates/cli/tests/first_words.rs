@@ -143,7 +143,9 @@ fn no_first_word_of_run_costs_a_byte() {
 fn no_first_word_of_chat_costs_a_byte() {
     let dir = occupied();
     let before = bytes(&dir.path("work"));
-    let lines: String = WORDS.iter().map(|(words, _)| format!("{words}\n/clear\n")).collect();
+    // Long answers take minutes, and lose no more.
+    let words: String = WORDS.iter().map(|(words, _)| format!("{words}\n/clear\n")).collect();
+    let lines = format!("/set max_tokens 200\n{words}");
     let output = dir.with_input(&["chat", "--workdir", "work"], &lines);
     assert_eq!(code(&output), 0, "{output:?}");
     nothing_lost(&dir, &before, "chat", &output);

@@ -199,7 +199,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = session.finish();
     let entries = session.trace.since(before);
     let usage = trace::usage(entries.iter().map(|entry| &*entry.record));
-    let done = Done::of(entries.iter().map(|entry| &*entry.record), &team);
+    let done = Done::of(entries.iter().map(|entry| &*entry.record), &team, args.dry_run);
     let mut view = view();
     view.end_line();
     if words != Words::Silent {
@@ -257,9 +257,9 @@ struct Done {
 }
 
 impl Done {
-    fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone, team: &Team) -> Self {
+    fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone, team: &Team, dry_run: bool) -> Self {
         let changes = |name: &str| team.jinx(name).map(|jinx| jinx.effect == Effect::Write);
-        let last_refused = last_change_refused(records.clone(), changes);
+        let last_refused = !dry_run && last_change_refused(records.clone(), changes);
         let mut done = Done { last_refused, ..Done::default() };
         for record in records {
             match record {
