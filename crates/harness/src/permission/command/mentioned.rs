@@ -58,6 +58,9 @@ fn names(text: &str) -> impl Iterator<Item = String> {
 }
 
 fn is_plain(command: &Command) -> bool {
+    if command.guessed {
+        return true;
+    }
     let text = |word: &Word| match word {
         Word::Text(text) => Some(text.clone()),
         _ => None,

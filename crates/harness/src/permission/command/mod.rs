@@ -45,6 +45,8 @@ pub struct Command {
     pub words: Vec<Word>,
     /// Whether another program runs it, whose arguments or text name it.
     pub inner: bool,
+    /// Whether it is only possible: an option's value before the command that a wrapper runs.
+    pub guessed: bool,
     /// Whether it is unknown because a program in another language, given as text, may run it.
     pub inline: bool,
 }
@@ -91,6 +93,8 @@ struct Reader {
     steps: usize,
     /// The number of enclosing programs that run the current command.
     inner: usize,
+    /// Whether the current command is only possible.
+    guessed: bool,
     /// The script that is read.
     source: String,
     /// Whether bash does arithmetic with values.
@@ -112,7 +116,8 @@ impl Reader {
     }
 
     fn anything(&mut self, inline: bool) {
-        let command = Command { words: vec![Word::Any], inner: self.inner > 0, inline };
+        let command =
+            Command { words: vec![Word::Any], inner: self.inner > 0, guessed: self.guessed, inline };
         if self.commands.last() != Some(&command) {
             self.commands.push(command);
         }

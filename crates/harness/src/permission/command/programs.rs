@@ -18,7 +18,12 @@ impl Reader {
         let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text) || text == "--");
         let words = &words[words.iter().take_while(set).count()..];
         let Some(program) = words.first() else { return };
-        self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0, inline: false });
+        self.commands.push(Command {
+            words: words.to_vec(),
+            inner: self.inner > 0,
+            guessed: self.guessed,
+            inline: false,
+        });
         let Word::Text(program) = program else { return };
         let name = base(program);
         let shell = unversioned(name);
@@ -109,6 +114,7 @@ impl Reader {
             }
         };
         if row.operands < 99 {
+            let outer = std::mem::replace(&mut self.guessed, true);
             for at in before.into_iter().filter(|_| row.runs != Runs::Anywhere) {
                 if let Some(words @ [Word::Text(_), ..]) = words.get(at..) {
                     self.runs(row.runs, words, &replaced);
@@ -117,6 +123,7 @@ impl Reader {
             if !is_known {
                 self.anywhere(row.runs, words, &replaced);
             }
+            self.guessed = outer;
         }
         match command.filter(|command| !command.is_empty()) {
             None if row.shell && !found => self.unknown(),
