@@ -37,7 +37,7 @@ pub fn write(report: &Report, sources: &[RunSource], folder: &Path) -> Result<Ve
 
 /// Writes the reports on several suites to `folder`: each to its own folder, and a page that links
 /// to them.
-/// A single one is written as by [`write`].
+/// A single one is written as by [`write()`].
 /// Returns the pages of traces that failed, with the reasons.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use super::*;
 const RULES: &str = "write_file: deny\n";
 
 /// Files and keys that resemble protective ones.
-const NEAR: [(&str, &str); 41] = [
+const NEAR: [(&str, &str); 38] = [
     ("permissions.yml", RULES),
     ("permission.yaml", RULES),
     ("Permissions.yaml", RULES),
@@ -22,9 +22,6 @@ const NEAR: [(&str, &str); 41] = [
     ("permissions.yaml ", RULES),
     ("perms.yaml", RULES),
     ("permissions/rules.yaml", RULES),
-    ("permissions.yaml", "'shell:': deny\n"),
-    ("permissions.yaml", "'shell:*': deny\n"),
-    ("permissions.yaml", "shell: {'cat*': deny}\n"),
     ("gate.yaml", "rules: {}"),
     ("gates.yml", "rules: {}"),
     ("shop.gates", "rules: {}"),
@@ -108,4 +105,19 @@ fn the_stricter_of_two_files_rules_holds() {
         );
         assert_eq!(diagnostics, [expected]);
     }
+}
+
+#[test]
+fn a_rule_that_fits_nothing_is_an_error_and_holds_for_all_calls() {
+    let rules = |text: &str| {
+        let (team, diagnostics) = load(&[("w.npc", NPC), ("permissions.yaml", text)]);
+        let is_told =
+            |told: &String| told.contains(": error: the rule `shell:") && told.contains("fits nothing");
+        assert!(diagnostics.iter().any(is_told), "{text}: {diagnostics:?}");
+        team.rules.into_iter().map(|rule| (rule.pattern, rule.verdict)).collect::<Vec<_>>()
+    };
+    for text in ["'shell:': deny\n", "'shell:*': deny\n", "shell: {'cat*': deny}\n"] {
+        assert_eq!(rules(text), [("shell".to_owned(), Verdict::Deny)], "{text}");
+    }
+    assert_eq!(rules("'shell:*': allow\n"), []);
 }
