@@ -148,7 +148,8 @@ fn a_jinx_of_a_team_gets_a_key_only_by_a_yes() {
     let called = |more: &[&str]| -> Value {
         let _ = std::fs::remove_file(dir.path("trace.jsonl"));
         let (code, shown) = run(&dir, &[&["-t", "team", "--trace", "trace.jsonl"], more].concat());
-        assert_eq!(code, 0, "{shown}");
+        // 1: the last change was refused.
+        assert!(code < 2, "{shown}");
         dir.trace().into_iter().find(|record| record["record"] == "tool_result").unwrap()["result"].clone()
     };
     let denied = called(&[]);

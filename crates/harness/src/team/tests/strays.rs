@@ -1,6 +1,7 @@
 //! Files that only look like a rule, a jinx or a skill.
 
 use super::*;
+use crate::types::Verdict;
 
 const RULES: &str = "write_file: deny\n";
 
