@@ -37,7 +37,7 @@ pub struct Draft {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// How many tokens before the draft token matched at its earlier occurrence, at most
-    /// [`MAX_MATCH`].
+    /// `MAX_MATCH`.
     pub matched: usize,
     /// How the other text continues, from which the draft wasn't taken.
     pub other: OtherText,
