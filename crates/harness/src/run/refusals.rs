@@ -14,10 +14,12 @@ pub(super) fn by_phase(phase: &str) -> String {
 }
 
 /// Whether the last call of a run that could have changed something was refused.
-/// `changes` tells whether the tool of this name changes anything; `None` if that is unknown.
+/// `changes` tells whether the tool of this name may change anything; `None` if that is unknown.
+/// `surely` tells whether its success means a change: a command may only look.
 pub fn last_change_refused<'r>(
     records: impl IntoIterator<Item = &'r Record>,
     changes: impl Fn(&str) -> Option<bool>,
+    surely: impl Fn(&str) -> bool,
 ) -> bool {
     let (mut refused, mut denied) = (false, false);
     for record in records {
@@ -27,8 +29,8 @@ pub fn last_change_refused<'r>(
                 denied |= changes(jinx).unwrap_or(by != LIST);
             }
             Record::ToolResult { call, result, .. } => match std::mem::take(&mut denied) {
-                true => refused = !result.ok,
-                false => refused &= !(result.ok && changes(&call.name).unwrap_or(true)),
+                true => refused |= !result.ok,
+                false => refused &= !(result.ok && surely(&call.name)),
             },
             _ => {}
         }
@@ -76,7 +78,8 @@ mod tests {
         };
         let changes = |name: &str| (name != "invented").then_some(name != "read");
         let check = |records: &[Record], expected| {
-            assert_eq!(last_change_refused(records, changes), expected, "{records:?}");
+            let surely = |name: &str| name == "write";
+            assert_eq!(last_change_refused(records, changes, surely), expected, "{records:?}");
         };
         let (write, no) = (result("write", true), [denied("write"), result("write", false)]);
         let [first, second] = no.clone();
@@ -92,6 +95,8 @@ mod tests {
         let invented =
             Record::Permission { jinx: "invented".into(), verdict: Verdict::Deny, by: LIST.to_owned() };
         check(&[invented, result("invented", false)], false);
+        // A command may only have looked.
+        check(&[first.clone(), second.clone(), result("shell", true)], true);
         // A jinx may catch a refusal within it.
         check(&[first, result("jinx", true)], false);
     }

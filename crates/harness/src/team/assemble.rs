@@ -149,10 +149,21 @@ fn assemble(
     if let Some(refused) = &ctx.refused {
         gates.all.broken.get_or_insert_with(|| refused.clone());
     }
-    if let Some(file) = file.filter(|_| opened.is_none() && !gates.is_empty()) {
+    // Rules, hooks and gates that can't be read must not fail open.
+    let rules_file = listing.permissions.as_ref();
+    let opened_rules = rules_file.and_then(|file| files.open(file, &templates, &Map::new()));
+    let unreadable = [file.filter(|_| opened.is_none()), rules_file.filter(|_| opened_rules.is_none())];
+    for file in unreadable.iter().flatten() {
         let unread = Source { path: file.path.clone(), text: String::new() };
-        let message = "it can't be used, and may bind everybody by a gate: nobody of the team runs";
+        let message = "it can't be used, and may have rules, hooks or gates: nobody of the team runs";
         gates.all.refuse(unread.error(Location::default(), message), &mut files.diagnostics);
+    }
+    if let Some(why) = opened_rules.as_ref().and_then(|(source, node)| rules::misplaced(source, node)) {
+        gates.all.refuse(why, &mut files.diagnostics);
+    }
+    let unknown_hook = source.zip(ctx.hooks.as_ref()).and_then(|(source, node)| hooks::unknown(source, node));
+    if let Some(why) = unknown_hook {
+        gates.all.broken.get_or_insert(why);
     }
     for stray in strays::rules(&listing.folder) {
         gates.all.refuse(stray, &mut files.diagnostics);
@@ -177,20 +188,14 @@ fn assemble(
     // The names of a server's tools are unknown before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
     let mut rules = above.rules.clone();
-    let mut unreadable = file.filter(|_| opened.is_none());
     if let (Some(source), Some(node)) = (source, &ctx.permissions) {
         rules.extend(rules::read(source, node, known, &above.rules, &mut files.diagnostics));
     }
-    if let Some(file) = &listing.permissions {
-        match files.open(file, &templates, &Map::new()) {
-            Some((source, node)) => {
-                let read = rules::read(&source, &node, known, &above.rules, &mut files.diagnostics);
-                rules::join(&mut rules, &read, &source, &mut files.diagnostics);
-            }
-            None => unreadable = Some(file),
-        }
+    if let Some((source, node)) = &opened_rules {
+        let read = rules::read(source, node, known, &above.rules, &mut files.diagnostics);
+        rules::join(&mut rules, &read, source, &mut files.diagnostics);
     }
-    rules.extend(unreadable.map(|file| rules::cautious(&file.path)));
+    rules.extend(unreadable.iter().flatten().map(|file| rules::cautious(&file.path)));
     let mut hooks = above.hooks.clone();
     if let (Some(source), Some(node)) = (source, &ctx.hooks) {
         hooks.extend(hooks::read(source, node, &library, known.is_none(), &mut files.diagnostics));

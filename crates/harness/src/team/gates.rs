@@ -66,11 +66,6 @@ impl Gates {
         gates
     }
 
-    /// Whether there are no gates that could be named.
-    pub fn is_empty(&self) -> bool {
-        self.named.is_empty()
-    }
-
     /// The gates that `node` names, in addition to those that bind all NPCs.
     pub fn hold(&self, source: &Source, node: &Node, diagnostics: &mut Vec<Diagnostic>) -> Held {
         let mut held = self.all.clone();

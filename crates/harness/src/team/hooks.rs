@@ -88,6 +88,18 @@ impl Hook {
     }
 }
 
+/// Why hooks bind nobody: one is for an event that doesn't exist.
+pub fn unknown(source: &Source, node: &Node) -> Option<Diagnostic> {
+    let is_event = |name: &str| HookEvent::ALL.into_iter().any(|event| event.name() == name);
+    let Some(entries) = node.entries() else {
+        let message = "these hooks can't be read: nobody of the team runs";
+        return (!node.is_null()).then(|| source.error(node.location, message));
+    };
+    let entry = entries.iter().find(|entry| !is_event(&entry.key))?;
+    let message = format!("a hook for `{}` would never run: nobody of the team runs", entry.key);
+    Some(source.error(entry.location, message))
+}
+
 /// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
 /// An unusable hook stays: the calls that it was meant to check are refused.
 pub fn read(

@@ -169,6 +169,18 @@ pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics
     }
 }
 
+/// Why a file of rules binds nobody: it is no mapping, or has its rules under a key as in a `.ctx`.
+pub fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
+    let Some(entries) = node.entries() else {
+        let message = "this is no mapping of jinxes to rules: nobody of the team runs";
+        return (!node.is_null()).then(|| source.error(node.location, message));
+    };
+    let key = entries.iter().find(|entry| entry.key.trim() == "permissions")?;
+    let message = "rules come without the key `permissions` here, so leave that line out and unindent the \
+                   rules: nobody of the team runs";
+    Some(source.error(key.location, message))
+}
+
 /// A rule for every jinx, which applies if the rules are unreadable.
 pub fn cautious(path: &Path) -> Rule {
     let by = format!("{}, which can't be read", file(path));

@@ -67,6 +67,13 @@ fn what_is_wrong_with_hooks_is_told() {
 }
 
 #[test]
+fn hooks_that_nothing_would_run_let_nobody_run() {
+    let refused = |hooks: &str| npc(&hooked(hooks).0, "w").gate.broken.is_some();
+    assert!(refused("{before_tols: guard}") && refused("guard"));
+    assert!(!refused("{before_tool: guard}") && !refused("{before_tool: gard}"));
+}
+
+#[test]
 fn a_hook_that_can_not_be_run_is_kept() {
     let (team, _) = hooked("{before_tool: [gard, guard]}");
     assert_eq!(names(&team), [("before_tool", "gard", false, None), ("before_tool", "guard", true, None)]);

@@ -129,10 +129,19 @@ fn permissions_and_permissions_yaml() {
     );
     for file in ["permissions.yaml", "team.ctx"] {
         let (found, diagnostics) = rules(&[(file, "shell: [\n")]);
-        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
+        let [_, refused] = &diagnostics[..] else { panic!("{diagnostics:?}") };
+        assert!(refused.starts_with(file) && refused.ends_with("nobody of the team runs"), "{refused}");
         let asks = format!("shell Ask {file}, which can't be read");
         assert!(found.contains(&asks) && found.len() >= 5, "{found:?}");
     }
+    // Rules where nothing reads them let nobody run either.
+    for text in ["permissions:\n  shell: deny\n", "- shell: deny\n", "shell\n"] {
+        let (team, diagnostics) = load(&[("permissions.yaml", text), ("w.npc", NPC)]);
+        let broken = npc(&team, "w").gate.broken.as_ref().map(ToString::to_string);
+        assert!(broken.is_some_and(|why| why.contains("nobody of the team runs")), "{diagnostics:?}");
+    }
+    let (team, _) = load(&[("permissions.yaml", "# none yet\n"), ("w.npc", NPC)]);
+    assert_eq!(npc(&team, "w").gate.broken, None);
     let (found, _) = rules(&[("permissions.yaml", "shell: allow\ndefault: ask\n")]);
     assert_eq!(found.last().unwrap(), "shell Allow permissions.yaml:1");
     assert!(found.contains(&"read_file Ask permissions.yaml:2".to_owned()));

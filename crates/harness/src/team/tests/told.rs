@@ -92,6 +92,7 @@ fn who_names_what_is_broken_is_right() {
         &[("team.ctx", "forenpc: b\n---\nforenpc: c\n"), ("a.npc", NPC), ("b.npc", "primary_directive: d\n")],
         &[
             "team.ctx:3:1: error: a second YAML document begins here, but a file is one: leave out the line `---` before it, or put it into a file of its own",
+            "team.ctx: error: it can't be used, and may have rules, hooks or gates: nobody of the team runs",
         ],
     );
 }
