@@ -4,6 +4,7 @@
 //! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams.
 //! An unusable file is left out with an error, and everything else works.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use alara_engine::nearest;
@@ -146,27 +147,21 @@ fn assemble(
     if let (Some(source), Some(node)) = (source, &ctx.gate) {
         gates.all = gates.hold(source, node, &mut files.diagnostics);
     }
-    if let Some(refused) = &ctx.refused {
-        gates.all.broken.get_or_insert_with(|| refused.clone());
-    }
     // Rules, hooks and gates that can't be read must not fail open.
     let rules_file = listing.permissions.as_ref();
     let opened_rules = rules_file.and_then(|file| files.open(file, &templates, &Map::new()));
     let unreadable = [file.filter(|_| opened.is_none()), rules_file.filter(|_| opened_rules.is_none())];
-    for file in unreadable.iter().flatten() {
+    let unreadable: Vec<&File> = unreadable.into_iter().flatten().collect();
+    let lost = unreadable.iter().map(|file| {
         let unread = Source { path: file.path.clone(), text: String::new() };
         let message = "it can't be used, and may have rules, hooks or gates: nobody of the team runs";
-        gates.all.refuse(unread.error(Location::default(), message), &mut files.diagnostics);
-    }
-    if let Some(why) = opened_rules.as_ref().and_then(|(source, node)| rules::misplaced(source, node)) {
-        gates.all.refuse(why, &mut files.diagnostics);
-    }
+        unread.error(Location::default(), message)
+    });
+    let misplaced = opened_rules.as_ref().and_then(|(source, node)| rules::misplaced(source, node));
     let unknown_hook = source.zip(ctx.hooks.as_ref()).and_then(|(source, node)| hooks::unknown(source, node));
-    if let Some(why) = unknown_hook {
-        gates.all.broken.get_or_insert(why);
-    }
-    for stray in strays::rules(&listing.folder) {
-        gates.all.refuse(stray, &mut files.diagnostics);
+    let reasons = ctx.refused.iter().cloned().chain(lost).chain(misplaced).chain(unknown_hook);
+    for reason in reasons.chain(strays::rules(&listing.folder)) {
+        gates.all.refuse(reason, &mut files.diagnostics);
     }
     files.diagnostics.extend(strays::jinxes(&listing.folder, ctx.skills.as_ref().and_then(Node::text)));
     let directory = listing.folder.on_disk();
@@ -188,14 +183,25 @@ fn assemble(
     // The names of a server's tools are unknown before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
     let mut rules = above.rules.clone();
-    if let (Some(source), Some(node)) = (source, &ctx.permissions) {
-        rules.extend(rules::read(source, node, known, &above.rules, &mut files.diagnostics));
+    let permissions = source.zip(ctx.permissions.as_ref());
+    if let Some((source, node)) = permissions {
+        rules.extend(rules::read(source, node, &above.rules, &mut files.diagnostics));
     }
-    if let Some((source, node)) = &opened_rules {
-        let read = rules::read(source, node, known, &above.rules, &mut files.diagnostics);
+    let opened_rules = opened_rules.as_ref().map(|(source, node)| (source, node));
+    if let Some((source, node)) = opened_rules {
+        let read = rules::read(source, node, &above.rules, &mut files.diagnostics);
         rules::join(&mut rules, &read, source, &mut files.diagnostics);
     }
-    rules.extend(unreadable.iter().flatten().map(|file| rules::cautious(&file.path)));
+    if let Some(library) = known {
+        let others = other_tools(listing, &npcs);
+        for (source, node) in permissions.into_iter().chain(opened_rules) {
+            let reason = rules::unknown(source, node, library, &others, &mut files.diagnostics);
+            for held in npcs.iter_mut().map(|npc| &mut npc.gate).chain([&mut gates.all]) {
+                held.broken = held.broken.take().or_else(|| reason.clone());
+            }
+        }
+    }
+    rules.extend(unreadable.iter().map(|file| rules::cautious(&file.path)));
     let mut hooks = above.hooks.clone();
     if let (Some(source), Some(node)) = (source, &ctx.hooks) {
         hooks.extend(hooks::read(source, node, &library, known.is_none(), &mut files.diagnostics));
@@ -268,6 +274,19 @@ fn assemble(
         directory: listing.folder.on_disk(),
         ..Team::default()
     })
+}
+
+/// Tools that rules of a team may be about, in addition to its jinxes: jinxes of the teams below,
+/// and a client's tools, which are known by the lists of the NPCs.
+fn other_tools(listing: &Listing, npcs: &[Npc]) -> BTreeSet<String> {
+    let entries = npcs.iter().flat_map(|npc| npc.entries.iter().flatten());
+    let listed = entries.filter_map(|entry| entry.rsplit('/').next().filter(|name| !name.contains('*')));
+    let mut names: BTreeSet<String> = listed.map(str::to_owned).collect();
+    for team in &listing.teams {
+        names.extend(team.jinxes.iter().map(JinxFile::stem));
+        names.append(&mut other_tools(team, &[]));
+    }
+    names
 }
 
 /// The `.ctx` that is used: `team.ctx`, the one with the folder's name, `npcsh.ctx`, or the first

@@ -165,6 +165,8 @@ impl Held {
     /// Records why the gates of an NPC are unknown.
     pub fn refuse(&mut self, why: Diagnostic, diagnostics: &mut Vec<Diagnostic>) {
         self.broken.get_or_insert_with(|| why.clone());
-        diagnostics.push(why);
+        if !diagnostics.contains(&why) {
+            diagnostics.push(why);
+        }
     }
 }

@@ -9,9 +9,10 @@
 //! ```
 //! This module must not know how rules are checked against calls.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use alara_engine::nearest;
+use alara_engine::{nearest, resembles};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -42,20 +43,13 @@ pub struct Rule {
     pub inherited: bool,
 }
 
-/// Former names of jinxes; a rule for one also applies to the other.
-const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
+/// Other names of jinxes; a rule for one also applies to the other.
+const RENAMED: [(&str, &str); 3] = [("sh", "shell"), ("bash", "shell"), ("python", "py")];
 
-/// Reads the rules of a team that knows the jinxes of `library` (`None` permits others too), below
-/// a team with the rules `above`.
+/// Reads the rules of a team below a team with the rules `above`.
 /// A rule here can't permit what those rules don't permit.
 /// A rule with an unreadable verdict counts as `deny`, with an error.
-pub fn read(
-    source: &Source,
-    node: &Node,
-    library: Option<&Library>,
-    above: &[Rule],
-    diagnostics: &mut Vec<Diagnostic>,
-) -> Vec<Rule> {
+pub fn read(source: &Source, node: &Node, above: &[Rule], diagnostics: &mut Vec<Diagnostic>) -> Vec<Rule> {
     let Some(entries) = node.entries() else {
         if node.is_null() {
             return Vec::new();
@@ -68,17 +62,6 @@ pub fn read(
     let mut rules = Vec::new();
     for entry in entries {
         let name = if entry.key.trim() == "default" { ANY } else { entry.key.trim() };
-        let jinx = name.split(':').next().unwrap_or_default().trim();
-        if let Some(library) = library
-            && ![ANY, START].contains(&jinx)
-            && library.get(jinx).is_none()
-            && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
-            && unusable(jinx, diagnostics).is_none()
-        {
-            let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
-            let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());
-            diagnostics.push(source.warning(entry.location, message));
-        }
         let Some(prefixes) = entry.value.entries() else {
             rules.push((entry.location, normal(name), verdict(source, &entry.value, diagnostics)));
             continue;
@@ -179,6 +162,61 @@ pub fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
     let message = "rules come without the key `permissions` here, so leave that line out and unindent the \
                    rules: nobody of the team runs";
     Some(source.error(key.location, message))
+}
+
+/// Reports rules about jinxes that are neither in `library` nor among `others`.
+/// Returns the reason to let nobody of the team run: a rule that denies or asks, and whose name
+/// looks like a typo.
+pub fn unknown(
+    source: &Source,
+    node: &Node,
+    library: &Library,
+    others: &BTreeSet<String>,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Diagnostic> {
+    let mut reason = None;
+    for entry in node.entries().into_iter().flatten() {
+        let name = entry.key.split(':').next().unwrap_or_default().trim();
+        let known = ["default", ANY, START].contains(&name)
+            || RENAMED.iter().any(|(old, _)| *old == name)
+            || library.get(name).is_some()
+            || others.contains(name)
+            || unusable(name, diagnostics).is_some();
+        if known {
+            continue;
+        }
+        let names = || library.names().chain(others.iter().map(String::as_str));
+        let last = name.rsplit('/').next().unwrap_or(name);
+        let near = names().find(|other| resembles(last, other)).or_else(|| nearest(last, names()));
+        if !forbids(&entry.value) {
+            let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            diagnostics.push(source.warning(entry.location, format!("there is no jinx `{name}`{hint}")));
+            continue;
+        }
+        let message = match near {
+            Some(near) => {
+                format!("there is no jinx `{name}`, did you mean `{near}`? Nobody of the team runs")
+            }
+            None => format!(
+                "there is no jinx `{name}`, so this rule forbids nothing; if a client brings this tool, list it \
+                 under `jinxes` of an NPC"
+            ),
+        };
+        let error = source.error(entry.location, message);
+        diagnostics.push(error.clone());
+        if near.is_some() {
+            reason.get_or_insert(error);
+        }
+    }
+    reason
+}
+
+/// Whether a rule, or one of the rules about a jinx, denies or asks.
+fn forbids(rule: &Node) -> bool {
+    match rule.entries() {
+        Some(rules) => rules.iter().any(|rule| forbids(&rule.value)),
+        None => rule.text() != Some("allow"),
+    }
 }
 
 /// A rule for every jinx, which applies if the rules are unreadable.

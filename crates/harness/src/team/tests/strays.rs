@@ -6,7 +6,7 @@ use crate::types::Verdict;
 const RULES: &str = "write_file: deny\n";
 
 /// Files and keys that resemble protective ones.
-const NEAR: [(&str, &str); 38] = [
+const NEAR: [(&str, &str); 46] = [
     ("permissions.yml", RULES),
     ("permission.yaml", RULES),
     ("Permissions.yaml", RULES),
@@ -41,6 +41,14 @@ const NEAR: [(&str, &str); 38] = [
     ("team.ctx", "limit: {calls: 3}\n"),
     ("team.ctx", "hook: {before_tool: x}\n"),
     ("team.ctx", "Gate: shop\n"),
+    ("permissions.yaml", "write_fil: deny\n"),
+    ("permissions.yaml", "Write_file: ask\n"),
+    ("permissions.yaml", "write-file: deny\n"),
+    ("permissions.yaml", "jinxes/write_file: deny\n"),
+    ("permissions.yaml", "shel:rm: deny\n"),
+    ("permissions.yaml", "shelll: {ls: allow, rm: deny}\n"),
+    ("team.ctx", "permissions: {raed_file: deny}\n"),
+    ("team.ctx", "permissions: {'edit_fiel:x': ask}\n"),
     ("w.npc", "permissions: {write_file: deny}\n"),
     ("w.npc", "permission: deny\n"),
     ("w.npc", "phase: []\n"),
