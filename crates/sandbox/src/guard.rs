@@ -287,7 +287,7 @@ impl Sandbox {
                 let journal = self.journal.as_ref().filter(|_| !reads);
                 let before = journal.map(|journal| (journal, journal.look(&self.work, by)));
                 let ran = plainly();
-                before.into_iter().for_each(|(journal, before)| journal.looked(before));
+                before.into_iter().for_each(|(journal, before)| self.count(journal.looked(before)));
                 Ok(ran?)
             }
         }
@@ -338,6 +338,20 @@ impl Sandbox {
         let before = journal.map(|journal| journal.look(&self.work, by));
         let over = if guard.is_some() { Over::Fixed } else { Over::Nothing };
         Ok(begin(over, before).map(Some)?)
+    }
+
+    /// The number of changes that guarded programs have made to files so far; `None` if they
+    /// can't be seen.
+    pub fn changes(&self) -> Option<usize> {
+        #[cfg(target_os = "linux")]
+        let sees = self.guard.as_ref().is_some_and(|guard| guard.layers.is_some());
+        #[cfg(not(target_os = "linux"))]
+        let sees = false;
+        (sees || self.journal.is_some()).then(|| self.changes.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, changes: usize) {
+        self.changes.fetch_add(changes, Ordering::Relaxed);
     }
 
     /// Whether programs can reach servers that run as jobs.
@@ -397,7 +411,7 @@ impl Sandbox {
         let _ = ask;
         let mut before = job.before.lock().unwrap_or_else(PoisonError::into_inner);
         if let (Some(journal), Some(earlier)) = (&self.journal, before.take()) {
-            journal.looked(earlier);
+            self.count(journal.looked(earlier));
             *before = Some(journal.look(&self.work, by));
         }
         Ok(true)
@@ -558,6 +572,7 @@ impl Layers {
                 journal.after(before);
             }
             put.map_err(|source| Error::Taken { path: covered.lower.to_owned(), source })?;
+            sandbox.count(changes.len());
         }
         Ok(true)
     }

@@ -46,7 +46,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,8 @@ pub struct Sandbox {
     cancel: Arc<AtomicBool>,
     guard: Option<guard::Guard>,
     journal: Option<Journal>,
+    /// How many changes of programs were made so far.
+    changes: AtomicUsize,
     #[cfg(target_os = "linux")]
     view: view::View,
     /// The network that programs share once one of them is a job.
@@ -170,6 +172,7 @@ impl Sandbox {
             cancel: Arc::default(),
             guard: None,
             journal: None,
+            changes: AtomicUsize::default(),
             _scratch: scratch,
         };
         let checkout = sandbox.launched().then(|| git.checkout()).flatten();

@@ -153,7 +153,11 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
         Record::Compaction { summary, .. } => ("user", "summed up".into(), pre(summary)),
         Record::End { outcome } => ("end", "end".into(), format!("<p>{}</p>", escape(&outcome.reason()))),
         Record::Phase(standing) => ("result", format!("phase {}", standing.phase), String::new()),
-        Record::ToolCall { .. } | Record::Jinx { .. } | Record::Emit { .. } | Record::Retract => return None,
+        Record::ToolCall { .. }
+        | Record::Changed { .. }
+        | Record::Jinx { .. }
+        | Record::Emit { .. }
+        | Record::Retract => return None,
     })
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use alara_engine::file;
 use alara_harness::permission::Question;
 use alara_harness::resume::Resumed;
-use alara_harness::run::{Responses, as_json, hooks, last_change_refused, may_change};
+use alara_harness::run::{Responses, as_json, hooks, last_change_refused};
 use alara_harness::skill;
 use alara_harness::team::load_jinx;
 use alara_harness::trace::Record;
@@ -259,13 +259,7 @@ struct Done {
 impl Done {
     fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone, team: &Team, dry_run: bool) -> Self {
         let changes = |name: &str| team.jinx(name).map(|jinx| jinx.effect == Effect::Write);
-        // What runs a command may only look around.
-        let is_command = |jinx: &Jinx| {
-            jinx.inputs.first().is_some_and(|input| ["command", "cmd", "code"].contains(&input.name.as_str()))
-        };
-        let surely =
-            |name: &str| team.jinx(name).is_some_and(|jinx| may_change(jinx, false) && !is_command(jinx));
-        let last_refused = !dry_run && last_change_refused(records.clone(), changes, surely);
+        let last_refused = !dry_run && last_change_refused(records.clone(), changes);
         let mut done = Done { last_refused, ..Done::default() };
         for record in records {
             match record {

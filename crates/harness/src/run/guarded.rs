@@ -171,8 +171,17 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
         overruled.borrow().is_none()
     };
     let (finishing, by) = (caller.finishing, own.by(session));
+    let before = sandbox.changes();
     let ran = sandbox.run_guarded_if(&may, script, finishing, reads(jinx), by, &mut ask)?;
     tell_of_journal(session);
+    match (before, &ran) {
+        (Some(before), _) => record_changes(session, caller.trace, caller.scope, before)?,
+        // Where changes can't be seen, the success of what may write counts as one.
+        (None, Guarded::Ran(output)) if !reads(jinx) && output.exit == Some(0) => {
+            caller.trace.push(caller.scope, Record::Changed { files: 0 })?;
+        }
+        (None, _) => {}
+    }
     let Guardian { why, note, .. } = guardian;
     let why = overruled.into_inner().transpose()?.unwrap_or(why);
     let (output, undone) = match ran {
@@ -181,6 +190,14 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
         Guarded::Refused => (None, Some(format!("not run: {why}"))),
     };
     Ok(Ran { note: if undone.is_none() { note } else { String::new() }, output, undone })
+}
+
+/// Records that files have changed since the sandbox counted `before` changes.
+pub fn record_changes(session: &Session, trace: &Trace, scope: &str, before: usize) -> Result<(), Error> {
+    match session.sandbox.changes().map_or(0, |now| now - before) {
+        0 => Ok(()),
+        files => trace.push(scope, Record::Changed { files }).map(drop),
+    }
 }
 
 /// Whether the programs of a jinx are known to change nothing.

@@ -14,9 +14,10 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 use crate::jinx::{Jinx, Kind};
 use crate::run::session::{Caller, Notice, Session};
-use crate::run::tool;
+use crate::run::{refusals, tool};
 use crate::team::{Hook, HookEvent, Npc, Team};
-use crate::types::ToolResult;
+use crate::trace::Record;
+use crate::types::{ToolResult, Verdict};
 
 /// Most bytes of a hook's message that a model reads.
 const BYTES: usize = 4096;
@@ -37,8 +38,10 @@ pub fn before(
         let facts = json!({"tool": jinx.name, "arguments": arguments});
         let result = run(caller, hook, facts)?;
         if !result.ok {
-            let error =
-                format!("`{}` is refused by the hook `{}`: {}", jinx.name, hook.name, message(&result));
+            let by = refusals::by_hook(&hook.name);
+            let error = format!("`{}` is refused by {by}: {}", jinx.name, message(&result));
+            let refused = Record::Permission { jinx: jinx.name.clone(), verdict: Verdict::Deny, by };
+            caller.trace.push(caller.scope, refused)?;
             return Ok(Some(ToolResult::failed(error)));
         }
     }

@@ -304,8 +304,10 @@ impl Job {
         let Some(mut guardian) = self.guardian.clone() else { return Ok(Taken::default()) };
         let own = guardian.clone();
         let mut ask = |risk: Risk| guardian.answer(risk, session, &session.trace);
+        let before = session.sandbox.changes().unwrap_or_default();
         if session.sandbox.take(&self.job, own.by(session), &mut ask)? {
             guarded::tell_of_journal(session);
+            guarded::record_changes(session, &session.trace, &self.scope, before)?;
             return Ok(Taken { undone: None, note: guardian.note });
         }
         self.job.end();

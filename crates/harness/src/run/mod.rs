@@ -29,6 +29,5 @@ pub use agent::Agent;
 pub use jobs::{JobAction, Jobs};
 pub use mocks::Mocks;
 pub use refusals::{last_change_refused, refusals};
-pub use review::may_change;
 pub use session::{Caller, Notice, Session};
 pub use steps::{Memo, Responses};

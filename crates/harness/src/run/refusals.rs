@@ -13,13 +13,16 @@ pub(super) fn by_phase(phase: &str) -> String {
     format!("the phase `{phase}`")
 }
 
+/// The name that a trace records for a refusal by a hook.
+pub(super) fn by_hook(hook: &str) -> String {
+    format!("the hook `{hook}`")
+}
+
 /// Whether the last call of a run that could have changed something was refused.
 /// `changes` tells whether the tool of this name may change anything; `None` if that is unknown.
-/// `surely` tells whether its success means a change: a command may only look.
 pub fn last_change_refused<'r>(
     records: impl IntoIterator<Item = &'r Record>,
     changes: impl Fn(&str) -> Option<bool>,
-    surely: impl Fn(&str) -> bool,
 ) -> bool {
     let (mut refused, mut denied) = (false, false);
     for record in records {
@@ -28,25 +31,24 @@ pub fn last_change_refused<'r>(
                 // A tool that a model made up would have changed nothing.
                 denied |= changes(jinx).unwrap_or(by != LIST);
             }
-            Record::ToolResult { call, result, .. } => match std::mem::take(&mut denied) {
-                true => refused |= !result.ok,
-                false => refused &= !(result.ok && surely(&call.name)),
-            },
+            Record::ToolResult { result, .. } => refused |= std::mem::take(&mut denied) && !result.ok,
+            Record::Changed { .. } => refused = false,
             _ => {}
         }
     }
     refused
 }
 
-/// How often each rule of a gate and each phase refused a call, as `rule NAME` and `phase NAME`.
+/// How often each rule of a gate, each phase and each hook refused a call, as `rule NAME`,
+/// `phase NAME` and `hook NAME`.
 pub fn refusals<'r>(records: impl IntoIterator<Item = &'r Record>) -> BTreeMap<String, u64> {
     let refused_by = |record: &Record| match record {
         Record::ToolResult { result, .. } | Record::Jinx { result, .. } => {
             result.blocked.as_ref().map(|blocked| format!("rule {}", blocked.rule))
         }
         Record::Permission { verdict: Verdict::Deny, by, .. } => {
-            let phase = by.strip_prefix("the phase `")?.strip_suffix('`')?;
-            Some(format!("phase {phase}"))
+            let (kind, name) = by.strip_prefix("the ")?.strip_suffix('`')?.split_once(" `")?;
+            ["phase", "hook"].contains(&kind).then(|| format!("{kind} {name}"))
         }
         _ => None,
     };
@@ -78,31 +80,31 @@ mod tests {
         };
         let changes = |name: &str| (name != "invented").then_some(name != "read");
         let check = |records: &[Record], expected| {
-            let surely = |name: &str| name == "write";
-            assert_eq!(last_change_refused(records, changes, surely), expected, "{records:?}");
+            assert_eq!(last_change_refused(records, changes), expected, "{records:?}");
         };
-        let (write, no) = (result("write", true), [denied("write"), result("write", false)]);
-        let [first, second] = no.clone();
+        let (changed, write) = (Record::Changed { files: 1 }, result("write", true));
+        let [first, second] = [denied("write"), result("write", false)];
         check(&[], false);
-        check(&no, true);
-        check(&[write.clone(), first.clone(), second.clone()], true);
-        check(&[first.clone(), second.clone(), write], false);
-        // A read, or a failed call, doesn't make up for a refusal.
+        check(&[first.clone(), second.clone()], true);
+        check(&[changed.clone(), write.clone(), first.clone(), second.clone()], true);
+        check(&[first.clone(), second.clone(), changed, write], false);
+        // A read, a failed call or a command that only looks doesn't make up for a refusal.
         let (read, failed) = (result("read", true), result("write", false));
-        check(&[first.clone(), second.clone(), read.clone(), failed.clone()], true);
+        check(&[first.clone(), second.clone(), read, failed.clone()], true);
+        check(&[first.clone(), second.clone(), result("shell", true)], true);
+        // Nor does the success of the call that contains the refused one.
+        check(&[first.clone(), second, result("delegate", true)], true);
         // A refused read and a failure are no refused changes.
         check(&[denied("read"), result("read", false), failed], false);
         let invented =
             Record::Permission { jinx: "invented".into(), verdict: Verdict::Deny, by: LIST.to_owned() };
         check(&[invented, result("invented", false)], false);
-        // A command may only have looked.
-        check(&[first.clone(), second.clone(), result("shell", true)], true);
         // A jinx may catch a refusal within it.
         check(&[first, result("jinx", true)], false);
     }
 
     #[test]
-    fn counts_by_rule_and_phase() {
+    fn counts_by_rule_phase_and_hook() {
         let result = |rule: &str| {
             let call = ToolCall { id: "1".into(), name: "f".into(), arguments: serde_json::Map::new() };
             let result = ToolResult::blocked(Blocked { rule: rule.into(), ..Blocked::default() });
@@ -123,10 +125,11 @@ mod tests {
             step,
             permission(Verdict::Allow, "shop.gate"),
             permission(Verdict::Deny, &by_phase("verify")),
+            permission(Verdict::Deny, &by_hook("guard")),
             permission(Verdict::Deny, "team.ctx:3"),
             result("open"),
         ];
-        let expected = [("phase verify", 1), ("rule open", 1), ("rule own", 2)];
+        let expected = [("hook guard", 1), ("phase verify", 1), ("rule open", 1), ("rule own", 2)];
         let expected = expected.map(|(name, count)| (name.to_owned(), count));
         assert_eq!(refusals(&records), BTreeMap::from(expected));
     }

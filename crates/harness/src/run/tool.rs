@@ -22,7 +22,7 @@ use crate::run::steps::run;
 use crate::run::{gates, hooks, refusals, remedies, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
-use crate::types::{KEPT_BYTES, Limits, ToolResult, Verdict};
+use crate::types::{Effect, KEPT_BYTES, Limits, ToolResult, Verdict};
 
 /// Runs a call that a model made, if it is one of its `tools`.
 /// A call that is refused, malformed or fails returns a result that explains this.
@@ -203,7 +203,13 @@ fn made(
         return Ok(ToolResult::failed(format!("not run: {why}")));
     }
     let mut result = match &jinx.remote {
-        Some(remote) => caller.session.mcp.call(jinx, remote, &arguments, &caller),
+        Some(remote) => {
+            let result = caller.session.mcp.call(jinx, remote, &arguments, &caller);
+            if result.ok && jinx.effect == Effect::Write {
+                caller.trace.push(caller.scope, Record::Changed { files: 0 })?;
+            }
+            result
+        }
         None => run(jinx, arguments.clone(), &caller)?,
     };
     result.add_note(&note);

@@ -81,6 +81,7 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
             }
             Record::ToolCall { .. }
             | Record::Permission { .. }
+            | Record::Changed { .. }
             | Record::Ledger { .. }
             | Record::Jinx { .. }
             | Record::Job { .. }

@@ -67,6 +67,12 @@ pub enum Record {
         /// Its source: a rule and its location, the list, or a person's answer.
         by: String,
     },
+    /// A program of a call has changed files of the work directory, or a server's tool that
+    /// writes has succeeded.
+    Changed {
+        /// The number of files; 0 if it is unknown.
+        files: usize,
+    },
     /// A result changed the ledger of a gate.
     Ledger {
         /// The gate's file.

@@ -222,13 +222,16 @@ impl Journal {
     }
 
     /// Records the changes of that program.
-    pub fn looked(&self, before: Before) {
+    pub fn looked(&self, before: Before) -> usize {
         let Before { entry, beat: _beat } = before;
         let work = &entry.work;
         let mut inner = self.inner();
         let found = match walk(work, self.folder.parent()) {
             Ok(found) => found,
-            Err(reason) => return self.end(&mut inner, entry, Vec::new(), Some(reason)),
+            Err(reason) => {
+                self.end(&mut inner, entry, Vec::new(), Some(reason));
+                return 0;
+            }
         };
         let mut changes = Vec::new();
         let mut gone = std::mem::take(&mut inner.known);
@@ -257,6 +260,7 @@ impl Journal {
         let news: Vec<Seen> = changes.iter().map(seen).collect();
         self.end(&mut inner, entry, changes, None);
         self.note(&mut inner, KNOWN, &news);
+        news.len()
     }
 
     /// The state of a path, whose content is saved if there is space.

@@ -127,6 +127,8 @@ fn text(entry: &Entry) -> String {
             };
             format!("  {jinx} is {verdict} by {}", without_directory(by))
         }
+        Record::Changed { files: 0 } => "  something has changed".to_owned(),
+        Record::Changed { files } => format!("  {} changed", count(*files, "file")),
         Record::Ledger { gate, changes } => {
             let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
             format!("  {}: {}", without_directory(gate), one_line(&changes.join("; ")))
