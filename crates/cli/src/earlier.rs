@@ -13,14 +13,16 @@ use crate::{state, ui};
 const GO_ON: &str = "Go on.";
 
 /// Loads the conversations in the trace at `path`, and reports what happened to them.
+/// `who` goes on with them: an NPC, its team and its model, in words.
 ///
 /// # Errors
 /// It isn't a trace, another process is using it, or an interrupted change can't be reverted.
-pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
+pub fn take_up(path: &Path, sandbox: &Sandbox, who: &str) -> anyhow::Result<Resumed> {
     let root = state::undo();
     let mut resumed = resume(path, sandbox.work(), root.as_deref().zip(sandbox.journal()))?;
     resumed.trace = resumed.trace.optional();
-    ui::note(&format!("goes on with {}", path.file_stem().unwrap_or_default().to_string_lossy()));
+    let id = path.file_stem().unwrap_or_default().to_string_lossy();
+    ui::note(&format!("goes on with {id}: {who}"));
     if resumed.cut_off > 0 {
         let calls = count(resumed.cut_off, "call");
         ui::note(&format!("{calls} cut off; what is known of it stands in the result that the NPC reads"));
@@ -29,6 +31,11 @@ pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
         ui::note(&format!("changed since then: {changed}"));
     }
     Ok(resumed)
+}
+
+/// Describes an NPC, its team and its model.
+pub fn who(npc: &str, team: &str, model: &str) -> String {
+    format!("{npc} of {team}, with {model}")
 }
 
 /// Returns the first message for an NPC: what it missed, and `task`.

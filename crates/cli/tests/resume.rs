@@ -194,6 +194,9 @@ fn a_run_goes_on_with_what_it_was() {
     let (status, answer, complaint) = run(&["--continue", "--workdir", "work", "and", "now?"]);
     assert_eq!((status, answer.as_str()), (0, "Second.\n"), "{complaint}");
     assert!(complaint.contains("changed since then: b"), "{complaint}");
+    let id = path.file_stem().unwrap().to_str().unwrap();
+    let who = format!("goes on with {id}: worker of alara, with script\n");
+    assert!(complaint.contains(&who), "{complaint}");
     // The same model, temperature and directory; one trace.
     let entries = trace::read(&path).unwrap();
     let starts = entries.iter().filter(|entry| matches!(&*entry.record, Record::Start(_)));

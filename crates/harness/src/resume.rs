@@ -364,6 +364,7 @@ fn unlearnt(scope: &str, call: &ToolCall, lines: &[Line]) -> Vec<Record> {
 
 /// Paths of a directory that have changed since `ended`, except `unfinished` changes; folders from
 /// which an entry was removed end with a slash.
+/// The directory itself isn't among them.
 /// Paths below `.git` are git's own.
 fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec<String> {
     let entries = unfinished.iter().flat_map(|session| &session.entries).filter(|entry| entry.work == work);
@@ -386,11 +387,9 @@ fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec
             }
         }
         let modified = work.join(&folder).metadata().and_then(|found| found.modified());
-        if changed.len() == before && modified.is_ok_and(|at| at > ended) && !is_own(&folder) {
-            changed.push(format!(
-                "{}/",
-                if folder.as_os_str().is_empty() { ".".into() } else { folder.display().to_string() }
-            ));
+        let is_inside = !folder.as_os_str().is_empty();
+        if changed.len() == before && is_inside && modified.is_ok_and(|at| at > ended) && !is_own(&folder) {
+            changed.push(format!("{}/", folder.display()));
         }
     }
     changed.sort();

@@ -237,6 +237,18 @@ fn what_somebody_has_changed_since_is_told_and_stays() {
 }
 
 #[test]
+fn the_work_directory_itself_is_no_change() {
+    let place = Place::new();
+    place.write("gone", "");
+    let trace = Trace::create(&place.path()).unwrap();
+    [start(&place), asked("go")].into_iter().for_each(|record| drop(trace.push("", record).unwrap()));
+    drop(trace);
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    fs::remove_file(place.work().join("gone")).unwrap();
+    assert_eq!(place.resume().changes(), None);
+}
+
+#[test]
 fn a_conversation_that_has_ended_goes_on_as_it_is() {
     let place = Place::new();
     let trace = Trace::create(&place.path()).unwrap();

@@ -7,11 +7,12 @@ mod line;
 mod settings;
 mod talk;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alara_harness::Session;
+use alara_harness::{ModelSource, Session};
 
 use super::tune;
 use crate::agent::{self, INTERRUPTED};
@@ -48,7 +49,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let is_own = earlier.as_deref().is_some_and(traces::is_own);
-    let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    let taken_up = |path: PathBuf| {
+        let model = models.model(&team.npc(Some(&npc))?.model)?;
+        earlier::take_up(&path, &sandbox, &earlier::who(&npc, &team.name, model.name()))
+    };
+    let mut earlier = earlier.map(taken_up).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let session = agent.equip(session, trace, |_| view().end_line())?.reading(agent.context_files()?);
     let mut talk = Talk::new(session, &models, agent, team, npc);

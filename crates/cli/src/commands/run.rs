@@ -139,7 +139,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
     // Report an unavailable model before anything begins.
-    let _first = models.model(&npc.model)?;
+    let first = models.model(&npc.model)?;
     if models.is_shipped(&npc.model) && earlier.is_none() {
         let is_stock = team.directory.is_none() && schema.is_none();
         if let Some(text) = first_words::small_talk(&task).filter(|_| is_stock) {
@@ -163,7 +163,8 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         view().show(notice);
     });
     let is_own = earlier.as_deref().is_some_and(traces::is_own);
-    let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    let who = earlier::who(&npc.name, &team.name, first.name());
+    let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox, &who)).transpose()?;
     // A chat may have replaced the directive by `/system`.
     let directive = earlier.as_ref().filter(|_| is_own).and_then(|earlier| earlier.directive(&npc.name));
     let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.with_directive(directive));
