@@ -1,8 +1,12 @@
 //! Suggests, in one line, a better model for this machine than the one that ships.
 
+use std::time::Duration;
+
+use alara_harness::trace::make_directory;
+
 use crate::catalog::{self, Entry, Machine, local};
 use crate::facts::FileFacts;
-use crate::ui;
+use crate::{state, ui};
 
 /// Maximum number of files outside the catalog to inspect.
 const LOOKED_INTO: usize = 3;
@@ -14,9 +18,28 @@ struct Here {
     bytes: u64,
 }
 
+/// Time after which the advice is given again.
+const AGAIN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Returns the advice of [`better`] unless it was given within a day.
+/// The time of a file in the state directory remembers that; without such a directory, nothing
+/// does.
+pub fn once_a_day() -> Option<String> {
+    let given = state::directory().map(|state| state.join("advice"));
+    let age = given.as_deref().and_then(|path| path.metadata().ok()?.modified().ok()?.elapsed().ok());
+    if age.is_some_and(|age| age < AGAIN) {
+        return None;
+    }
+    if let Some(path) = given {
+        let _ = path.parent().map(make_directory);
+        let _ = std::fs::write(path, "");
+    }
+    Some(better())
+}
+
 /// Names the best model for this machine's memory and GPU, and how to get it: with `-m` if it is
 /// already here, else with `alara models pull`.
-pub fn better() -> String {
+fn better() -> String {
     let (machine, entries) = (Machine::this(), catalog::entries().unwrap_or_default());
     told(&machine, entries, here(&machine, entries).as_ref())
 }

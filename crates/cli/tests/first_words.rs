@@ -140,6 +140,20 @@ fn no_first_word_of_run_costs_a_byte() {
 }
 
 #[test]
+fn a_better_model_is_named_once_a_day() {
+    let dir = TestDir::with(&json!([]));
+    let shown = || text(&dir.with_input(&["chat", "--workdir", "work"], "/help\n").stderr);
+    let (first, second) = (shown(), shown());
+    let what = "the model that ships is a small demonstration, and often wrong";
+    assert!(first.starts_with(&format!("{what}; a better one")), "{first}");
+    assert!(second.starts_with(&format!("{what}\n")), "{second}");
+    let yesterday = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 60 * 60);
+    let given = std::fs::File::options().write(true).open(dir.path("state/alara/advice")).unwrap();
+    given.set_modified(yesterday).unwrap();
+    assert_eq!(shown(), first);
+}
+
+#[test]
 fn no_first_word_of_chat_costs_a_byte() {
     let dir = occupied();
     let before = bytes(&dir.path("work"));
