@@ -63,9 +63,7 @@ fn main() -> ExitCode {
     alara_harness::sandbox::enter();
     commands::answer_shell(command);
     ui::report_panics();
-    let as_json = std::env::args_os()
-        .take_while(|word| word != "--")
-        .any(|word| word == "--json" || word == "--json-stream");
+    let as_json = is_json();
     let failed = |error: &anyhow::Error| {
         if as_json {
             ui::line(&ui::error_object(error).to_string());
@@ -96,18 +94,49 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether the command line asks for JSON with an option that its command has.
+fn is_json() -> bool {
+    let root = command();
+    let asked = named(&root);
+    let has = |name: &str| asked.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    let options = words.filter_map(|word| Some(word.to_str()?.strip_prefix("--")?.to_owned()));
+    options.into_iter().any(|name| matches!(&*name, "json" | "json-stream") && has(&name))
+}
+
+/// Returns the command that the command line names.
+fn named(root: &clap::Command) -> &clap::Command {
+    let words = std::env::args_os().skip(1);
+    words.fold(root, |command, word| command.find_subcommand(word).unwrap_or(command))
+}
+
+/// Whether any command has an option, written as `--name`.
+fn is_option(command: &clap::Command, word: &str) -> bool {
+    let name = word.strip_prefix("--");
+    command.get_arguments().any(|argument| name.is_some() && argument.get_long() == name)
+        || command.get_subcommands().any(|command| is_option(command, word))
+}
+
 /// Adds a suggestion for a mistyped command to the error.
 /// Clap doesn't recognize transposed letters in short names.
 fn suggesting(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::InvalidUtf8 {
         return not_utf8(&error);
     }
+    // Nobody means an option of another command as a value, as in `-- --json`.
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && is_option(&command(), word)
+        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
+    {
+        tips.retain(|tip| !tip.to_string().contains(" as a value, use "));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let typed = typed.clone();
     let root = Cli::command();
-    let words = std::env::args_os().skip(1);
-    let command = words.fold(&root, |command, word| command.find_subcommand(word).unwrap_or(command));
-    let names = command.get_subcommands().map(clap::Command::get_name);
+    let names = named(&root).get_subcommands().map(clap::Command::get_name);
     let meant = match alara_engine::nearest(&typed, names) {
         Some(near) => near.to_owned(),
         // A sentence is a task.

@@ -132,6 +132,24 @@ fn errors_are_json_too() {
 }
 
 #[test]
+fn what_has_no_json_prints_errors_as_text_alone() {
+    let dir = TestDir::with(&json!([]));
+    for (arguments, option) in [(&["undo", "--json"], "--json"), (&["undo", "--tensors"], "--tensors")] {
+        let output = dir.alara(arguments).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            error.starts_with(&format!("error: unexpected argument '{option}' found\n\nUsage: ")),
+            "{error}"
+        );
+        assert!(!error.contains("as a value") && output.stdout.is_empty(), "{output:?}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+    // What no command knows may be part of a task.
+    let output = dir.alara(&["run", "--7"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("as a value, use '-- --7'"), "{output:?}");
+}
+
+#[test]
 fn events_come_one_object_a_line() {
     let dir = TestDir::calling(&["echo one"]);
     let arguments = ["run", "-m", "script:script.json", "--workdir", "work", "--json-stream", "do it"];
