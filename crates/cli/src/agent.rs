@@ -345,8 +345,13 @@ pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> an
 fn load(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<(Team, String)> {
     let configured = config::team(workdir).filter(|_| name.is_none());
     let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));
-    let found = found || configured.as_ref().is_some_and(|(_, found)| *found);
-    let team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?.found_if(found);
+    let found = found || configured.as_ref().is_some_and(|(_, value)| value.is_of_project());
+    let search = Search { workdir: workdir.to_owned(), ..state::search() };
+    let team = search.team(name).map_err(|error| match &configured {
+        Some((_, value)) => value.blamed("team", &error.into()),
+        None => error.into(),
+    })?;
+    let team = team.found_if(found);
     consent::team(&team, yes)?;
     let called = name.unwrap_or("npc_team").to_owned();
     Ok((team, called))

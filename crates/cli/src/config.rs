@@ -6,14 +6,18 @@
 //! confirmation as any team that was found.
 //! No setting grants permissions.
 
+mod setting;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use alara_engine::{Format, file, nearest};
+use alara_engine::file;
 use alara_harness::state::config_home;
 use anyhow::{Context, bail};
 use sha2::{Digest, Sha256};
+
+pub use setting::{BuiltIn, SETTINGS, Setting, check, setting};
 
 use crate::{consent, ui};
 
@@ -23,92 +27,6 @@ const MODEL_VARIABLE: &str = "ALARA_MODEL";
 const PROJECT: &str = "alara.yaml";
 /// First line of the user's file.
 const HEAD: &str = "# Settings of alara; `alara config show` lists them.\n";
-
-/// A setting.
-pub struct Setting {
-    /// Key in the files.
-    pub key: &'static str,
-    /// Short description.
-    pub about: &'static str,
-    /// Whether a project may set it.
-    pub of_projects: bool,
-    /// Whether its value is the default of the option with that name.
-    is_default: bool,
-    /// Validates a value.
-    check: fn(&str) -> Result<(), String>,
-}
-
-/// All settings, in display order.
-pub const SETTINGS: [Setting; 7] = [
-    Setting {
-        key: "model",
-        about: "the model of NPCs and teams that name none",
-        of_projects: true,
-        is_default: false,
-        check: |text| if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(()) },
-    },
-    Setting {
-        key: "team",
-        about: "the team where none is named and there is no npc_team",
-        of_projects: true,
-        is_default: false,
-        check: |text| if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(()) },
-    },
-    Setting {
-        key: "tool_format",
-        about: "how models write calls, as --tool-format",
-        of_projects: false,
-        is_default: true,
-        check: |text| match Format::from_name(text) {
-            Some(_) => Ok(()),
-            None => {
-                let names: Vec<&str> = Format::all().iter().map(|format| format.name).collect();
-                Err(format!("it is one of {}", names.join(", ")))
-            }
-        },
-    },
-    Setting {
-        key: "ctx",
-        about: "most tokens of a conversation, as --ctx",
-        of_projects: false,
-        is_default: true,
-        check: count,
-    },
-    Setting {
-        key: "threads",
-        about: "threads that compute, as --threads",
-        of_projects: false,
-        is_default: true,
-        check: count,
-    },
-    Setting {
-        key: "temperature",
-        about: "sampling temperature, as --temperature",
-        of_projects: false,
-        is_default: true,
-        check: |text| match text.parse() {
-            Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(()),
-            _ => Err("it is a number from 0 up".into()),
-        },
-    },
-    Setting {
-        key: "color",
-        about: "colours: auto or never",
-        of_projects: false,
-        is_default: false,
-        check: |text| match text {
-            "auto" | "never" => Ok(()),
-            _ => Err("it is auto or never".into()),
-        },
-    },
-];
-
-fn count(text: &str) -> Result<(), String> {
-    match text.parse::<usize>() {
-        Ok(number) if number > 0 => Ok(()),
-        _ => Err("it is a whole number from 1 up".into()),
-    }
-}
 
 /// A value, and where it was set.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +55,27 @@ impl std::fmt::Display for Origin {
     }
 }
 
+impl Value {
+    /// Whether a project's file has it.
+    pub fn is_of_project(&self) -> bool {
+        matches!(self.origin, Origin::Project(_))
+    }
+
+    /// Returns the error about this value of `key`, with the place where it was set.
+    pub fn blamed(&self, key: &str, error: &anyhow::Error) -> anyhow::Error {
+        let option = if key == "model" { "-m MODEL" } else { "-t TEAM" };
+        let remedy = match &self.origin {
+            Origin::Environment => format!("set {MODEL_VARIABLE} to another model, or unset it"),
+            Origin::User(_) => {
+                format!("`alara config set {key} NAME` names another, `alara config unset {key}` none")
+            }
+            Origin::Project(_) => format!("{option}, or another {key} in that file"),
+        };
+        let told = ui::told(error);
+        anyhow::anyhow!("the default {key}, set in {}: {told}{}{remedy}", self.origin, ui::HINT)
+    }
+}
+
 /// The effective values, by key.
 pub type Values = BTreeMap<&'static str, Value>;
 
@@ -162,19 +101,12 @@ pub fn load() -> anyhow::Result<()> {
 pub fn read() -> anyhow::Result<Values> {
     let mut values = Values::new();
     if let Some(path) = user_file().filter(|path| path.exists()) {
-        let found = of_file(&path)?;
+        let found = of_file(&path, setting)?;
         let value = |text| Value { text, origin: Origin::User(path.clone()) };
         values.extend(found.into_iter().map(|(key, text)| (key, value(text))));
     }
     if let Some(path) = project_file() {
-        for (key, mut text) in of_file(&path)? {
-            let setting = SETTINGS.iter().find(|setting| setting.key == key);
-            if setting.is_none_or(|setting| !setting.of_projects) {
-                bail!(
-                    "{}: a project can't set {key}, only model and team\nhint: alara config set {key} {text}",
-                    path.display()
-                );
-            }
+        for (key, mut text) in of_file(&path, setting::of_project)? {
             if key == "model" {
                 text = from_folder(&text, path.parent().unwrap_or(Path::new("")));
             }
@@ -213,24 +145,35 @@ fn project_file() -> Option<PathBuf> {
     inside.map(|folder| folder.join(PROJECT)).find(|path| path.is_file())
 }
 
-/// Reads the values in a file.
+/// Returns the setting of a key.
+type Known = fn(&str) -> anyhow::Result<&'static Setting>;
+
+/// Checks the user's file.
+///
+/// # Errors
+/// It can't be read, or has an unknown key or an invalid value.
+pub fn check_file(path: &Path) -> anyhow::Result<()> {
+    of_file(path, setting).map(drop)
+}
+
+/// Reads the values in a file with `known` settings.
 ///
 /// # Errors
 /// The file can't be read, or has an unknown key or an invalid value.
-pub fn of_file(path: &Path) -> anyhow::Result<BTreeMap<&'static str, String>> {
+fn of_file(path: &Path, known: Known) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let name = path.display();
     let text = file::read_given(path).with_context(|| format!("can't read {name}"))?;
-    of_text(&text).with_context(|| match user_file().as_deref() == Some(path) {
+    of_text(&text, known).with_context(|| match user_file().as_deref() == Some(path) {
         true => format!("{name} is not usable\nhint: alara config edit"),
         false => format!("{name} is not usable\nhint: edit it, or work in another folder"),
     })
 }
 
-fn of_text(text: &str) -> anyhow::Result<BTreeMap<&'static str, String>> {
+fn of_text(text: &str, known: Known) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let found: Option<BTreeMap<String, serde_json::Value>> = serde_saphyr::from_str(text)?;
     let mut values = BTreeMap::new();
     for (key, value) in found.unwrap_or_default() {
-        let setting = setting(&key)?;
+        let setting = known(&key)?;
         let text = match value {
             serde_json::Value::String(text) => text,
             value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
@@ -240,29 +183,6 @@ fn of_text(text: &str) -> anyhow::Result<BTreeMap<&'static str, String>> {
         values.insert(setting.key, text);
     }
     Ok(values)
-}
-
-/// Returns the setting with this key.
-///
-/// # Errors
-/// There is no such setting.
-pub fn setting(key: &str) -> anyhow::Result<&'static Setting> {
-    if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
-        return Ok(setting);
-    }
-    let keys = SETTINGS.iter().map(|setting| setting.key);
-    let near = nearest(key, keys.clone()).map_or(String::new(), |near| format!(", did you mean {near}?"));
-    let keys: Vec<&str> = keys.collect();
-    bail!("there is no setting {key}{near} (settings: {})", keys.join(", "))
-}
-
-/// Validates a value of a setting.
-///
-/// # Errors
-/// The setting doesn't accept the value.
-pub fn check(setting: &Setting, text: &str) -> anyhow::Result<()> {
-    (setting.check)(text)
-        .map_err(|reason| anyhow::anyhow!("`{text}` is no value for {}: {reason}", setting.key))
 }
 
 /// Sets or removes a value in the user's file; leaves everything else in the file as it is.
@@ -276,7 +196,7 @@ pub fn change(setting: &Setting, text: Option<&str>) -> anyhow::Result<PathBuf> 
         false => HEAD.to_owned(),
     };
     let after = changed(&before, setting.key, text);
-    of_text(&after).with_context(|| {
+    of_text(&after, setting::setting).with_context(|| {
         format!("{} would not be usable; nothing was changed\nhint: alara config edit", path.display())
     })?;
     write(&path, &after)?;
@@ -381,15 +301,25 @@ fn agreed(path: &Path, model: &str) -> bool {
     false
 }
 
-/// Returns the team to use if none is named and `workdir` has none, and whether a project's file
-/// chose it.
-pub fn team(workdir: &Path) -> Option<(String, bool)> {
-    let value = CURRENT.get()?.get("team")?;
+/// Returns the effective value of a setting, without asking for the user's consent to a project's.
+pub fn value(key: &str) -> Option<&'static Value> {
+    CURRENT.get()?.get(key)
+}
+
+/// Returns the file of the user's default model, if it is a file; not one that a project names.
+pub fn model_file() -> Option<&'static Path> {
+    let value = value("model").filter(|value| !value.is_of_project())?;
+    Some(Path::new(&value.text)).filter(|path| path.is_file())
+}
+
+/// Returns the team to use if none is named and `workdir` has none, and where it was set.
+pub fn team(workdir: &Path) -> Option<(String, &'static Value)> {
+    let value = value("team")?;
     match &value.origin {
         // Relative to the project, and marked as a path rather than a name.
-        Origin::Project(path) => Some((format!("{}/", path.with_file_name(&value.text).display()), true)),
+        Origin::Project(path) => Some((format!("{}/", path.with_file_name(&value.text).display()), value)),
         _ if workdir.join("npc_team").exists() => None,
-        _ => Some((value.text.clone(), false)),
+        _ => Some((value.text.clone(), value)),
     }
 }
 
@@ -399,7 +329,7 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        let read = |text: &str| of_text(text).map_err(|error| format!("{error:#}"));
+        let read = |text: &str| of_text(text, setting).map_err(|error| format!("{error:#}"));
         let values = read("model: qwen3-4b\nctx: 8192\ntemperature: 0.7\n").unwrap();
         assert_eq!(values["model"], "qwen3-4b");
         assert_eq!((values["ctx"].as_str(), values["temperature"].as_str()), ("8192", "0.7"));
@@ -434,6 +364,6 @@ mod tests {
         assert_eq!(changed(before, "ctx", None), "# mine\n\nmodel: a\n# end");
         assert_eq!(changed(before, "team", None), before);
         let written = changed("", "ctx", Some("4096"));
-        assert_eq!(of_text(&written).unwrap()["ctx"], "4096");
+        assert_eq!(of_text(&written, setting).unwrap()["ctx"], "4096");
     }
 }

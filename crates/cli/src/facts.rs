@@ -97,7 +97,14 @@ impl FileFacts {
         FileFacts { context: Box::new(context), known: Mutex::default() }
     }
 
-    /// Returns the facts of the model `name`, or of the one that ships.
+    /// Returns the facts of the model that ships.
+    /// `None` if it can't be read.
+    pub fn shipped(&self) -> Option<Arc<Facts>> {
+        let gguf = shipped::open().ok()?;
+        Some(Arc::new(facts(&gguf, &self.context, built(), hash(shipped::bytes()))))
+    }
+
+    /// Returns the facts of the model `name`, or of the default one.
     /// `None` if there is no such file, or it can't be read.
     pub fn of(&self, name: Option<&str>) -> Option<Arc<Facts>> {
         let key = name.map(str::to_owned);
@@ -108,11 +115,7 @@ impl FileFacts {
             return Some(held.facts.clone());
         }
         let (path, stamp, digest) = match model::place(name).ok()? {
-            Place::Shipped => {
-                // The built-in model is as old as the program that contains it.
-                let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
-                (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(shipped::bytes()))
-            }
+            Place::Shipped => (PathBuf::new(), built(), hash(shipped::bytes())),
             Place::File(path) => {
                 let stamp = Stamp::of(&path)?;
                 let digest = digest(&path, stamp);
@@ -123,6 +126,12 @@ impl FileFacts {
         known.insert(key, Known { path, stamp, facts: facts.clone() });
         Some(facts)
     }
+}
+
+/// Returns the state of the model that ships, which is as old as the program that contains it.
+fn built() -> Stamp {
+    let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
+    stamp.unwrap_or(Stamp(0, UNIX_EPOCH))
 }
 
 /// Returns the SHA-256 of a file that a cache names by it, else a hash of its path, size and

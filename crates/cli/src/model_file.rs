@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 
 use crate::catalog::name::{HubName, is_gguf};
 use crate::catalog::{self, Entry, local, ollama};
-use crate::ui;
+use crate::{config, ui};
 
 /// Where a model's bytes are.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,15 +67,31 @@ pub fn is_shipped_name(name: &str) -> bool {
 ///
 /// # Errors
 /// There is no model of that name: the error lists similar names, and how to get them.
+/// If the settings name it, the error says where.
 pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     let Some(name) = name else { return Ok(Place::Shipped) };
+    let without = without_name(name);
+    place_of(name, &without).map_err(|error| match config::value("model") {
+        Some(value) if value.text == name => value.blamed("model", &error),
+        _ => error,
+    })
+}
+
+/// Like [`place`], for a name that is no option's.
+///
+/// # Errors
+/// Those of [`place`].
+pub fn known(name: &str) -> anyhow::Result<Place> {
+    place_of(name, "")
+}
+
+/// `without` ends a hint: which model is used if the user names none.
+fn place_of(name: &str, without: &str) -> anyhow::Result<Place> {
     if Address::is_meant_by(name) {
         bail!("{name} is an endpoint; this takes a model file");
     }
     if name.trim().is_empty() {
-        bail!(
-            "the model's name is empty\nhint: `alara models list` tells names; without -m the model that ships is used"
-        );
+        bail!("the model's name is empty\nhint: `alara models list` tells names{without}");
     }
     let path = Path::new(name);
     if path.is_file() {
@@ -117,12 +133,12 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
         Ok(hub) if !is_file => {
             bail!("{} is not on this machine\nhint: alara models pull {name}", hub.repository)
         }
-        _ => bail!("there is no model file {name}{}", instead(path, name, is_file)),
+        _ => bail!("there is no model file {name}{}", instead(path, name, is_file, without)),
     }
 }
 
 /// Suggests what to use instead of a name that means nothing.
-fn instead(path: &Path, name: &str, is_file: bool) -> String {
+fn instead(path: &Path, name: &str, is_file: bool, without: &str) -> String {
     let known = "`alara models list` tells the names that are known";
     if is_file {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -136,11 +152,20 @@ fn instead(path: &Path, name: &str, is_file: bool) -> String {
         }
     }
     match local::alike(name).as_slice() {
-        [] => format!("\nhint: {known}; without -m the model that ships is used"),
+        [] => format!("\nhint: {known}{without}"),
         alike => format!(
             ", did you mean {}?\nhint: {known}, and `alara models pull NAME` gets one",
             alike.join(", ")
         ),
+    }
+}
+
+/// Says which model is used if the user names none; nothing if the settings name the wrong one.
+fn without_name(wrong: &str) -> String {
+    match config::value("model") {
+        None => "; without -m the model that ships is used".to_owned(),
+        Some(value) if value.text == wrong || value.is_of_project() => String::new(),
+        Some(value) => format!("; without -m {} is used, set in {}", value.text, value.origin),
     }
 }
 

@@ -21,10 +21,15 @@ fn values_are_set_shown_and_unset() {
     dir.write("home/.config/alara/config.yaml", "# mine\nctx: 2048\nmodel: qwen3-4b\n");
     let (_, shown, _) = show(&dir, &["config", "show", "--json"]);
     let shown: Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(shown["ctx"], json!({"value": "2048", "set_in": file}));
-    assert_eq!(shown["threads"], json!({"value": null, "set_in": null}));
-    assert!(show(&dir, &["config"]).1.contains("qwen3-4b"));
+    assert_eq!(shown["ctx"], json!({"value": "2048", "set_in": file, "default": null}));
+    assert_eq!(shown["color"], json!({"value": null, "set_in": null, "default": "auto"}));
+    assert_eq!(shown["model"]["default"], "alara-tiny");
+    let (_, table, _) = show(&dir, &["config"]);
+    assert!(table.contains("qwen3-4b") && table.contains("auto (default) - colours"), "{table}");
+    assert!(table.contains("what the model's makers recommend (default) - sampling"), "{table}");
+    assert_eq!(show(&dir, &["config", "get", "ctx"]), (0, "2048\n".into(), String::new()));
     assert_eq!(show(&dir, &["config", "unset", "ctx"]).0, 0);
+    assert_eq!(show(&dir, &["config", "get", "ctx"]), (1, String::new(), "ctx is not set\n".into()));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\nmodel: qwen3-4b\n");
     // It is the option's default in every command that has it.
     show(&dir, &["config", "set", "ctx", "2048"]);
@@ -42,7 +47,17 @@ fn wrong_settings_are_errors() {
         assert!(status == 2 && noted.contains(expected), "{arguments:?}: {noted}");
     };
     check(&["config", "set", "modle", "x"], "there is no setting modle, did you mean model?");
+    check(&["config", "get", "modle"], "there is no setting modle, did you mean model?");
     check(&["config", "set", "ctx", "-1"], "`-1` is no value for ctx: it is a whole number from 1 up");
+    check(
+        &["config", "set", "model", "nosuch"],
+        "there is no model file nosuch\nhint: `alara models list` tells the names that are known\n",
+    );
+    check(&["config", "set", "model", "http://"], "is no address of an endpoint");
+    check(&["config", "set", "team", "alar"], "there is no team `alar`, did you mean `alara`?");
+    check(&["config", "set", "team", "./nowhere"], "there is no team in ./nowhere");
+    check(&["config", "set", "team", "nosuch"], "\nhint: name a team, or the path of its directory\n");
+    assert!(!dir.path("home/.config").exists());
     dir.write("home/.config/alara/config.yaml", "model: x\npermissions: {shell: allow}\n");
     check(&RUN, "config.yaml is not usable: there is no setting permissions");
     check(&["config", "set", "ctx", "64"], "would not be usable; nothing was changed");
@@ -55,6 +70,63 @@ fn wrong_settings_are_errors() {
     assert_eq!(code(&output), 0);
     let created = std::fs::read_to_string(dir.path("home/.config/alara/config.yaml")).unwrap();
     assert!(created.contains("# temperature: "), "{created}");
+}
+
+#[test]
+fn models_and_teams_are_set_if_they_are_known() {
+    let dir = TestDir::with(&json!([]));
+    dir.write("teams/crew/a.npc", "name: a\nprimary_directive: x\n");
+    let set = |key: &str, value: &str| {
+        let (status, _, noted) = show(&dir, &["config", "set", key, value]);
+        assert_eq!(status, 0, "{noted}");
+        (show(&dir, &["config", "get", key]).1.trim_end().to_owned(), noted)
+    };
+    for model in ["alara-tiny", "script:later.json", "http://127.0.0.1:1/v1#m"] {
+        assert_eq!(set("model", model).0, model);
+    }
+    // It may be downloaded later.
+    let (value, noted) = set("model", "qwen3-4b");
+    assert_eq!(value, "qwen3-4b");
+    assert!(noted.starts_with("Qwen3 4B is not on this machine yet\nhint: alara models pull qwen3-4b\n"));
+    assert_eq!(set("team", "review").0, "review");
+    // A team here is found from every directory.
+    let crew = dir.path("teams/crew").canonicalize().unwrap();
+    for name in ["crew", "teams/crew/"] {
+        assert_eq!(set("team", name).0, crew.to_str().unwrap());
+    }
+}
+
+#[test]
+fn an_error_names_the_setting_that_causes_it() {
+    let dir = TestDir::with(&json!([]));
+    let file = dir.path("home/.config/alara/config.yaml");
+    let check = |settings: &str, arguments: &[&str], expected: &str| {
+        dir.write("home/.config/alara/config.yaml", settings);
+        let (status, _, noted) = show(&dir, arguments);
+        assert!(status == 2 && noted.contains(expected), "{arguments:?}: {noted}");
+        noted
+    };
+    let at = file.display();
+    let missing = format!("error: the default model, set in {at}: there is no model file nosuch\n");
+    let noted = check("model: nosuch\n", &RUN, &missing);
+    let remedy = "`alara config set model NAME` names another, `alara config unset model` none";
+    assert!(noted.contains(&format!("hint: {remedy}\n")) && !noted.contains("without -m"), "{noted}");
+    check(
+        "model: qwen3-4b\n",
+        &RUN,
+        &format!("error: the default model, set in {at}: Qwen3 4B (2.3 GiB) is not on this machine\n"),
+    );
+    let other = "without -m alara-tiny is used, set in ";
+    check("model: alara-tiny\n", &[&RUN[..], &["-m", "nosuch"]].concat(), other);
+    let missing = format!("error: the default team, set in {at}: there is no team `nosuch` (known: ");
+    check("team: nosuch\n", &[&RUN[..], &["-m", "script:script.json"]].concat(), &missing);
+    dir.write("home/.config/alara/config.yaml", "");
+    let output = dir.alara(&RUN).env("ALARA_MODEL", "nosuch").output().unwrap();
+    let missing = "error: the default model, set in ALARA_MODEL: there is no model file nosuch\n";
+    assert!(text(&output.stderr).contains(missing), "{output:?}");
+    dir.write("alara.yaml", "team: nosuch\n");
+    let noted = show(&dir, &[&RUN[..], &["-m", "script:script.json"]].concat()).2;
+    assert!(noted.contains("alara.yaml: there is no team in ") && noted.contains("hint: -t TEAM"), "{noted}");
 }
 
 #[test]
@@ -114,8 +186,14 @@ fn a_project_may_choose_a_model_and_a_team_if_the_user_agrees() {
     for (settings, key) in [("ctx: 64\n", "ctx"), ("color: never\n", "color")] {
         dir.write("alara.yaml", settings);
         let (status, _, noted) = show(&dir, &RUN);
-        assert!(status == 2 && noted.contains(&format!("a project can't set {key}")), "{noted}");
+        let refused = noted.contains(&format!("a project can't set {key}, only model and team\n"));
+        let hint = format!("hint: `alara config set {key} VALUE` sets it in your own settings");
+        assert!(status == 2 && refused && noted.contains(&hint), "{noted}");
     }
+    dir.write("alara.yaml", "taem: crew\n");
+    let (_, _, noted) = show(&dir, &RUN);
+    let expected = "there is no setting taem, did you mean team? (a project's settings: model and team)";
+    assert!(noted.contains(expected) && !noted.contains("ctx"), "{noted}");
     // Its paths are relative to the file.
     dir.write("models/m.gguf", "GGUF");
     dir.write("alara.yaml", "model: models/m.gguf\n");

@@ -43,6 +43,7 @@ impl TestDir {
             .env("OLLAMA_MODELS", self.root.path().join("ollama"))
             .env("NO_PROXY", "127.0.0.1")
             .env_remove("XDG_CACHE_HOME")
+            .env_remove("XDG_CONFIG_HOME")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

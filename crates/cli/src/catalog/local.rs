@@ -1,4 +1,4 @@
-//! The models on this machine, in the hub's cache and in Ollama's folder.
+//! The models on this machine, in the hub's cache and in Ollama's folder, and the default model.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use super::cache::{Cache, Cached};
 use super::choice::choose;
 use super::name::{HubName, Wanted, parts, split};
 use super::{Entry, SHIPPED, entries, find, hub, meant, ollama};
+use crate::config;
 
 /// Where a model is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +18,8 @@ pub enum Store {
     /// The hub's cache.
     Hub,
     Ollama,
+    /// A file elsewhere, which the settings name as the default model.
+    File,
 }
 
 /// A model on this machine.
@@ -45,7 +48,7 @@ pub fn cache() -> Result<Cache> {
 }
 
 /// Returns all models on this machine, including the cache's projectors and adapters, which can
-/// only be recognized by opening the file.
+/// only be recognized by opening the file, and the default model.
 pub fn models() -> Result<Vec<Local>> {
     let cached = cache()?.files();
     let mut models = Vec::new();
@@ -94,25 +97,44 @@ pub fn models() -> Result<Vec<Local>> {
             catalog: entry.map(|entry| entry.name.clone()),
         });
     }
+    let is_other = |path: &&Path| {
+        let real = path.canonicalize().ok();
+        models.iter().all(|model| model.path.canonicalize().ok() != real)
+    };
+    if let Some(path) = config::model_file().filter(is_other) {
+        models.push(Local {
+            name: path.display().to_string(),
+            source: Store::File,
+            bytes: path.metadata().map_or(0, |about| about.len()),
+            catalog: entries()?.iter().find(|entry| is_file_of(entry, path)).map(|entry| entry.name.clone()),
+            path: path.to_owned(),
+            missing: Vec::new(),
+        });
+    }
     Ok(models)
 }
 
 /// Finds the file of the model with this name: from the catalog, Ollama, or the hub's cache.
+/// The file of a catalog model may also be the default model, wherever that is.
 ///
 /// # Errors
 /// The catalog can't be read.
 pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     let of_ollama = |name: &str| Some(ollama::find(&ollama::folder()?, name)?.path);
-    if let Some(entry) = find(name)? {
+    let of_entry = |entry: &Entry| {
         let cached = cache().ok().and_then(|cache| entry.cached(&cache));
-        return Ok(cached.or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
+        let default = || Some(config::model_file().filter(|path| is_file_of(entry, path))?.to_owned());
+        cached.or_else(default)
+    };
+    if let Some(entry) = find(name)? {
+        return Ok(of_entry(entry).or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
     }
     let cached = || in_cache(&cache().ok()?, &name.parse().ok()?, None);
     if let Some(found) = of_ollama(name).or_else(cached) {
         return Ok(Some(found));
     }
     // Resolve the name as `pull` does.
-    Ok(meant(name)?.and_then(|entry| entry.cached(&cache().ok()?)))
+    Ok(meant(name)?.and_then(of_entry))
 }
 
 /// Returns names similar to `name`: from the catalog, and from models on this machine.
@@ -152,6 +174,13 @@ fn is_of(entry: &Entry, cached: &Cached) -> bool {
         _ => true,
     };
     same && entry.repository == cached.repository && entry.file == cached.file
+}
+
+/// Whether a file outside the stores is the catalog's: it has the same name and size.
+/// Hashing a whole model would take seconds on every start.
+fn is_file_of(entry: &Entry, path: &Path) -> bool {
+    let named = path.file_name().and_then(|name| name.to_str()) == entry.file.rsplit('/').next();
+    named && !entry.is_checkpoint() && path.metadata().is_ok_and(|about| Some(about.len()) == entry.size)
 }
 
 fn is_same(entry: &Entry, ollama: &str) -> bool {

@@ -40,6 +40,53 @@ fn the_model_that_ships_is_named() {
     assert!(dir.works(&["models", "show", "alara-tiny.gguf"]).contains("qwen3"));
 }
 
+/// Creates a file of the catalog's size, of which only a small model takes space.
+fn file_of_the_catalog(path: &std::path::Path) {
+    std::fs::write(path, model()).unwrap();
+    let size = 1_117_320_768;
+    std::fs::File::options().write(true).open(path).unwrap().set_len(size).unwrap();
+}
+
+#[test]
+fn the_default_model_is_listed_beside_the_one_that_ships() {
+    let dir = TestDir::new();
+    let before = dir.list();
+    assert_eq!(before["local"], json!([]));
+    let path = dir.root.path().join("mine.gguf");
+    std::fs::write(&path, model()).unwrap();
+    dir.works(&["config", "set", "model", "mine.gguf"]);
+    let list = dir.list();
+    assert_eq!(list["shipped"], before["shipped"]);
+    let row = &list["local"][0];
+    assert_eq!((&row["source"], &row["architecture"]), (&json!("file"), &json!("qwen3")));
+    assert_eq!(row["path"], json!(path));
+    let lines = dir.works(&["models", "list", "--local"]);
+    let line = lines.lines().find(|line| line.contains("mine.gguf")).unwrap();
+    assert!(line.contains("qwen3") && line.ends_with("the default model"), "{line}");
+    // A model of the cache has one row.
+    dir.hub.put(REPOSITORY, "tiny-Q4_K_M.gguf", &model());
+    let pulled = dir.works(&["models", "pull", REPOSITORY]);
+    dir.works(&["config", "set", "model", pulled.trim_end()]);
+    assert_eq!(dir.list()["local"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_default_model_has_its_name_of_the_catalog() {
+    let dir = TestDir::new();
+    let name = "qwen2.5-coder-1.5b";
+    let path = dir.root.path().join("qwen2.5-coder-1.5b-instruct-q4_k_m.gguf");
+    std::fs::write(&path, model()).unwrap();
+    dir.works(&["config", "set", "model", path.to_str().unwrap()]);
+    assert!(dir.works(&["models", "show", name]).contains("not on this machine"), "of another size");
+    file_of_the_catalog(&path);
+    let shown: Value = serde_json::from_str(&dir.works(&["models", "show", name, "--json"])).unwrap();
+    assert_eq!((&shown["path"], &shown["architecture"]), (&json!(path), &json!("qwen3")));
+    assert_eq!(dir.list()["local"][0]["catalog"], name);
+    let lines = dir.works(&["models", "list"]);
+    let line = lines.lines().find(|line| line.starts_with("qwen2.5-coder-1.5b ")).unwrap();
+    assert!(line.ends_with("the default model"), "{line}");
+}
+
 #[test]
 fn what_is_meant_by_a_name_that_is_none() {
     let dir = TestDir::new();

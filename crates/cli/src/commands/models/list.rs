@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let chosen = machine.choice(entries()?);
     let choice = chosen.map(|entry| entry.name.as_str());
     let files = FileFacts::new(|_| None);
-    let shipped = files.of(None);
+    let shipped = files.shipped();
     let hub = hub::cache_folder()?;
     let ollama = ollama::folder();
     if args.json {
@@ -203,5 +203,6 @@ fn origin(store: Store) -> &'static str {
     match store {
         Store::Hub => "hub's cache",
         Store::Ollama => "Ollama",
+        Store::File => "the default model",
     }
 }

@@ -18,8 +18,8 @@ use crate::{compute, config, device};
 /// Show the contents of a model file, whether alara can run it, and how much memory it needs
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file, any part of a split one, or a name from `alara models list` [default: the model
-    /// that ships].
+    /// Model file, any part of a split one, or a name from `alara models list` [default: the one in
+    /// `alara config`, else the one that ships].
     /// If a catalog model isn't on this machine, shows the catalog's data
     #[arg(value_name = "MODEL")]
     model: Option<String>,
