@@ -13,7 +13,7 @@ use alara_harness::sandbox::enforced;
 use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::trace::{Entry, Record, Start};
-use alara_harness::{Diagnostic, Error, Npc, Policy, Sandbox, Session, Severity, Team, Trace};
+use alara_harness::{Diagnostic, Error, Npc, Policy, Sandbox, Session, Severity, Team, TeamError, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
@@ -179,7 +179,7 @@ impl Args {
     pub fn worker<'t>(team: &'t Team, called: &str, npc: Option<&str>) -> anyhow::Result<&'t Npc> {
         let worker = team.npc(npc).and_then(|npc| npc.may_run().map(|()| npc));
         let refused = match &worker {
-            Err(Error::Invalid(refused)) => Some(refused.plain()),
+            Err(TeamError::Invalid(refused)) => Some(refused.plain()),
             _ => None,
         };
         let others = team.diagnostics.iter().filter(|one| refused.as_ref() != Some(&one.plain()));

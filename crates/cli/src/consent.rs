@@ -92,7 +92,7 @@ pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<Cont
 /// # Errors
 /// Their file can't be used.
 pub fn answers() -> Result<Permissions, Error> {
-    state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
+    Ok(state::permissions().map(|file| Permissions::open(&file)).transpose()?.unwrap_or_default())
 }
 
 /// Confirms a team that was found in the user's work directory: someone else, or an agent, may have

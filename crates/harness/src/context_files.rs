@@ -40,7 +40,7 @@ impl ContextFiles {
     /// One of them can't be read or isn't text, or they are longer than [`BYTES`] together.
     /// Then none of them counts: half of the instructions may mislead.
     pub fn read(work: &Path) -> Result<Self, Error> {
-        let read = |source| Error::Read { path: work.to_owned(), source };
+        let read = |source| alara_team::Error::Read { path: work.to_owned(), source };
         let work = work.canonicalize().map_err(read)?;
         let root = work.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&work);
         let mut found = ContextFiles { root: root.to_owned(), ..ContextFiles::default() };
@@ -58,13 +58,13 @@ impl ContextFiles {
                 let problem = problems.pop();
                 let problem =
                     problem.unwrap_or_else(|| unread().error(Location::default(), "it can't be read"));
-                return Err(Error::Invalid(problem));
+                return Err(alara_team::Error::Invalid(problem).into());
             };
             bytes += source.text.len();
             if bytes > BYTES {
                 let message =
                     format!("with this file {NAME} has {bytes} bytes, at most {BYTES} are read: shorten it");
-                return Err(Error::Invalid(unread().error(Location::default(), message)));
+                return Err(alara_team::Error::Invalid(unread().error(Location::default(), message)).into());
             }
             let text = source.text.trim_start_matches('\u{feff}').trim();
             if text.is_empty() {

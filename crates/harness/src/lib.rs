@@ -5,23 +5,16 @@
 //!
 //! # Layers
 //!
-//! A module uses only modules on the lines above its own, and on its own line only those to its
-//! left:
+//! Teams and their files are in the crate `team`, decisions about calls in `policy`.
+//! A module here uses only modules on the lines above its own:
 //!
-//! 1. `types`: the values that all modules use; `calls`: whether a turn must be a call.
-//! 2. `model`: the way to a model; `error`: all errors.
-//! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
-//! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
-//!    `ledger`: known facts about the world; `expression`: conditions over these facts.
-//!    `knowledge`: documents, and the search for passages in them.
-//! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
-//!    `gate`: rules about calls, based on earlier results; `phases`: an NPC's calls by phase.
-//! 6. `team`: the team that the files of a directory define.
-//! 7. `permission`, `client`, `store`, `trace`: decisions, shared values and records of a run.
+//! 1. `error`: all errors; `model`: the way to a model.
+//! 2. `mcp`: the protocol of MCP servers; `knowledge`: the search in documents.
+//! 3. `store`, `trace`, `context_files`: shared values and records of a run.
 //!    `state`: where these are stored between runs.
-//! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
+//! 4. `run`: agents, tools, the steps of jinxes, the servers of a session.
 //!    It is one recursion.
-//! 9. `replay`: repeats a recorded run.
+//! 5. `replay`: repeats a recorded run; `resume`: continues one.
 //!
 //! # In your own program
 //!
@@ -58,42 +51,30 @@
 //! }
 //! ```
 
-pub mod calls;
-pub mod client;
 pub mod context_files;
 pub mod error;
-pub mod expression;
-mod fields;
-pub mod gate;
-pub mod hidden;
-pub mod jinx;
 pub mod knowledge;
-pub mod ledger;
-mod markdown;
 pub mod mcp;
 pub mod model;
-pub mod permission;
-pub mod phases;
 #[cfg(test)]
 mod policy_tests;
 pub mod replay;
 pub mod resume;
 pub mod run;
-pub mod skill;
-pub mod source;
 pub mod state;
 pub mod store;
-pub mod team;
 #[cfg(test)]
 mod testing;
 pub mod trace;
-pub mod types;
-pub mod yaml;
 
+pub use alara_policy::{client, permission};
 pub use alara_sandbox as sandbox;
 pub use alara_sandbox::{scratch, undo};
+pub use alara_team::{
+    Diagnostic, Effect, Error as TeamError, Jinx, Limits, Location, Npc, Outcome, Severity, Team, ToolResult,
+    Verdict, calls, expression, gate, hidden, jinx, ledger, phases, skill, source, team, types, yaml,
+};
 pub use error::Error;
-pub use jinx::Jinx;
 pub use model::{
     ChatModel, Embedder, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single,
 };
@@ -101,6 +82,4 @@ pub use run::agent::Agent;
 pub use run::session::{Caller, Notice, Session};
 pub use run::{agent, session, tool};
 pub use sandbox::{Policy, Sandbox};
-pub use team::{Npc, Team};
 pub use trace::Trace;
-pub use types::{Diagnostic, Effect, Limits, Location, Outcome, Severity, ToolResult, Verdict};

@@ -5,7 +5,7 @@ use alara_engine::{Error as EngineError, GrammarError};
 use alara_harness::client::Denied;
 use alara_harness::error::chain;
 use alara_harness::model::{EndpointError, OverBudget};
-use alara_harness::{Error, ModelError};
+use alara_harness::{Error, ModelError, TeamError};
 use serde_json::{Value, json};
 
 use crate::served::called;
@@ -242,8 +242,17 @@ impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         match error {
             Error::Model(error) => Refusal::from(error),
+            Error::Team(error) => Refusal::from(error),
+            error => Refusal::new(500, "server_error", chain(error)),
+        }
+    }
+}
+
+impl From<&TeamError> for Refusal {
+    fn from(error: &TeamError) -> Self {
+        match error {
             // The directory of a file is private.
-            Error::Invalid(wrong) => {
+            TeamError::Invalid(wrong) => {
                 let directory = wrong.path.parent().map(|directory| format!("{}/", directory.display()));
                 let directory = directory.filter(|directory| directory != "/").unwrap_or_default();
                 let message = match directory.is_empty() {

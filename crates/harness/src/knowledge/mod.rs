@@ -2,7 +2,6 @@
 //!
 //! `document` reads a folder, `chunk` splits texts at their headings, `bm25` and `vectors` rank the
 //! chunks, `index` merges rankings, and `cache` stores indexes by the hash of their content.
-//! `settings` is the key `knowledge` of a team or NPC.
 //!
 //! This module must not know who searches, or which models are loaded.
 
@@ -12,17 +11,15 @@ mod chunk;
 mod document;
 mod html;
 mod index;
-mod settings;
 mod vectors;
 
 use std::path::PathBuf;
 
+pub use alara_team::knowledge::{EMBEDDER, Knowledge, Retrieval};
 pub use cache::{IndexCache, Opened};
 pub use chunk::Chunk;
 pub use document::{Document, Problem, documents};
 pub use index::{Hit, Index, Query};
-pub(crate) use settings::read;
-pub use settings::{EMBEDDER, Knowledge, Retrieval};
 pub use vectors::Vectors;
 
 use crate::model::ModelError;

@@ -12,10 +12,11 @@ use super::http::Http;
 use super::offer::ListedTool;
 use super::protocol::is_modern;
 use super::rpc::{Failure, Link, Wire};
-use super::{Server, Transport, Way, content, headers, offer, printable, resources, stdio};
+use super::{Server, Transport, Way, content, headers, offer, resources, stdio};
 use crate::error::chain;
 use crate::sandbox::{Sandbox, Service};
 use crate::types::ToolResult;
+use alara_team::mcp::printable;
 
 /// Most time to start and answer the handshake, and again to list the tools; more if calls get
 /// more.

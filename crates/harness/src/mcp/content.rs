@@ -4,9 +4,9 @@
 use alara_engine::mismatch;
 use serde_json::Value;
 
-use super::printable;
 use crate::types::cut::middle;
 use crate::types::{KEPT_BYTES, ToolResult};
+use alara_team::mcp::printable;
 
 /// The result of a call of a tool whose output has this schema.
 /// It consists of the texts, or of the structured content if there are none; other parts are

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::printable;
 use super::protocol::{LEGACY, MODERN, NEWEST_LEGACY, client, common, is_modern};
 use super::rpc::{Failure, Link, Pending};
+use alara_team::mcp::printable;
 
 /// How long to wait for a modern answer before also trying the handshake: some legacy servers
 /// answer nothing before it.

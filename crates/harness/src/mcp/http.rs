@@ -14,10 +14,11 @@ use serde_json::Value;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
-use super::printable;
 use super::protocol::{Refusal, is_modern};
 use super::rpc::{Failure, LOOK, Link, MOST, wait};
-use crate::model::endpoint::{is_loopback, sse};
+use crate::model::endpoint::sse;
+use alara_team::mcp::printable;
+use alara_team::model_spec::is_loopback;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may take to receive the end of the session.

@@ -7,13 +7,12 @@ use alara_engine::loosened;
 use serde_json::Value;
 
 use super::headers::{self, Mirror};
-use super::{printable, schema};
-use crate::types::Effect;
+use super::schema;
+use alara_team::mcp::{NAME_BYTES, printable};
+use alara_team::types::Effect;
 
 /// Most tools of one server.
 pub const MOST_TOOLS: usize = 128;
-/// Longest name of a tool in a prompt; some endpoints accept no more.
-const NAME_BYTES: usize = 64;
 /// Longest description.
 const DESCRIPTION_BYTES: usize = 1024;
 
@@ -96,12 +95,6 @@ fn bounded(text: &str, most: usize) -> String {
         return clean;
     }
     format!("{}…", &clean[..clean.floor_char_boundary(most - '…'.len_utf8())])
-}
-
-/// A name that a prompt can contain: other characters become `_`, and a long name is cut.
-pub fn name(name: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    name.chars().take(NAME_BYTES).map(plain).collect()
 }
 
 #[cfg(test)]

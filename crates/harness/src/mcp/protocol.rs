@@ -69,7 +69,7 @@ impl Refusal {
         let addresses = error["data"]["elicitations"].as_array().filter(|_| code == Some(ADDRESS_NEEDED));
         let addresses = addresses.into_iter().flatten().filter_map(|one| one["url"].as_str());
         let message = addresses.fold(message, |message, url| format!("{message} {url}"));
-        let message = super::printable(&message);
+        let message = alara_team::mcp::printable(&message);
         Refusal { code, message, supported: error["data"]["supported"].clone() }
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::printable;
+use alara_team::mcp::printable;
 
 /// The name of the tool, as if it were the server's; a model sees it as `SERVER_read_resource`.
 pub const READ: &str = "read_resource";

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::headers;
 use super::http::{Http, Post};
 use super::protocol::{Refusal, is_modern, known, meta};
-use super::{headers, printable};
+use alara_team::mcp::printable;
 
 /// Most bytes of one message.
 pub const MOST: usize = 16 << 20;

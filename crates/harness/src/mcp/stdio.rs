@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::printable;
 use super::rpc::{Link, MOST, Wire};
 use crate::error::Error;
 use crate::sandbox::{self, Sandbox, Script, Service};
+use alara_team::mcp::printable;
 
 /// Most bytes of the end of standard error to keep.
 const LAST_WORDS: usize = 2048;

@@ -7,19 +7,18 @@ mod models;
 mod prompt;
 mod scripted;
 pub mod shipped;
-mod spec;
 mod tuning;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use alara_engine::{Engine, Event, Format, Request, Sampling};
+pub use alara_team::model_spec::ModelSpec;
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Loaded, Models, OverBudget};
 pub use prompt::Prompt;
 pub use scripted::{Reply, Scripted};
-pub use spec::ModelSpec;
 pub use tuning::{Tuned, Tuning};
 
 /// The events of one turn, in order; `Event::Done` comes last.

@@ -148,7 +148,7 @@ impl Index {
     /// # Errors
     /// The directory can't be read, or the database can't be written.
     pub fn update(&mut self, directory: &Path) -> Result<Vec<Error>, Error> {
-        let read = |source| Error::Read { path: directory.to_owned(), source };
+        let read = |source| alara_team::Error::Read { path: directory.to_owned(), source };
         let failed = error(&self.path);
         let mut files = BTreeMap::new();
         for entry in directory.read_dir().map_err(read)? {

@@ -115,6 +115,6 @@ fn a_full_disk_takes_no_index_and_the_traces_are_listed() {
     assert_eq!((index.runs(Some("x"), 9).unwrap().len(), left_out.len()), (1, 0));
     assert!(matches!(
         Index::of(&place.path().join("absent"), Path::new(":memory:")),
-        Err(Error::Read { .. })
+        Err(Error::Team(alara_team::Error::Read { .. }))
     ));
 }

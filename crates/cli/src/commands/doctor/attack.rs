@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_harness::Error;
+use alara_harness::TeamError;
 use alara_harness::sandbox::Isolation;
 use alara_harness::sandbox::attack::{Attack, Came, attacks};
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub fn run(name: &str, json: bool) -> anyhow::Result<ExitCode> {
     let all = attacks();
     let chosen: Vec<&Attack> = all.iter().filter(|attack| name.is_empty() || attack.name == name).collect();
     if chosen.is_empty() {
-        return Err(Error::unknown("attack", name, all.iter().map(|attack| attack.name.as_str())).into());
+        return Err(TeamError::unknown("attack", name, all.iter().map(|attack| attack.name.as_str())).into());
     }
     let width = chosen.iter().map(|attack| attack.name.len()).max().unwrap_or(0);
     let mut tried = Vec::new();

@@ -1,9 +1,9 @@
 //! The addresses of endpoints, and their keys.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
+use alara_team::model_spec::is_loopback;
 use ureq::http::Uri;
 
 use super::EndpointError;
@@ -46,13 +46,6 @@ impl Address {
     pub fn is_loopback(&self) -> bool {
         is_loopback(&self.host)
     }
-}
-
-/// Whether a host is the local machine.
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']);
-    let named = host.eq_ignore_ascii_case("localhost");
-    named || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl FromStr for Address {

@@ -23,7 +23,6 @@ use std::time::Duration;
 use alara_engine::{Format, Request};
 use serde_json::Value;
 
-pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
 use client::{Client, Trouble};
 pub use error::EndpointError;

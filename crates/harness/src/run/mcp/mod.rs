@@ -14,11 +14,12 @@ use crate::jinx::{Choices, Input, Jinx, Kind, Remote};
 use crate::mcp::client::Client;
 use crate::mcp::offer::{self, ListedTool};
 use crate::mcp::rpc::Failure;
-use crate::mcp::{START, Served, Server, printable};
+use crate::mcp::{START, Served, Server};
 use crate::permission::{self, Answer, Question, Ruling};
 use crate::run::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team, strict};
 use crate::types::{Effect, ToolResult, Verdict};
+use alara_team::mcp::printable;
 
 /// The servers that agents have asked for, by [`Server::start`].
 #[derive(Default)]

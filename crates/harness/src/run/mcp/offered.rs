@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::jinx::{Choices, Input, Jinx, Kind, Remote};
-use crate::mcp::offer::{ListedTool, name};
-use crate::mcp::{START, Server, printable, resources};
+use crate::mcp::offer::ListedTool;
+use crate::mcp::{START, Server, resources};
 use crate::team::Team;
+use alara_team::mcp::{name, printable};
 
 /// The jinxes of an NPC's servers, in the order of the servers and of the servers' tool names.
 /// A name that another tool or a jinx of the team also has is prefixed with the server's name.

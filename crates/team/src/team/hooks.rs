@@ -1,0 +1,210 @@
+//! `hooks` of a `.ctx`: jinxes that run before and after calls, and when a session begins and ends.
+//!
+//! ```yaml
+//! hooks:
+//!   before_tool: {jinx: no_push, tools: [shell]}
+//!   after_tool: [format_code, log_call]
+//!   start: greet
+//! ```
+//! This module must not know how hooks are run.
+
+use alara_text::nearest;
+use serde::Serialize;
+
+use super::ctx::list;
+use super::library::{self, Library};
+use crate::fields::Fields;
+use crate::jinx::{Input, Jinx, Kind};
+use crate::source::Source;
+use crate::types::Diagnostic;
+use crate::yaml::Node;
+
+/// The event that a hook runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookEvent {
+    /// Before a call is made; a failure of the hook refuses the call.
+    BeforeTool,
+    /// After a call was made.
+    AfterTool,
+    /// When a session begins.
+    Start,
+    /// When a session ends.
+    End,
+}
+
+impl HookEvent {
+    const ALL: [HookEvent; 4] =
+        [HookEvent::BeforeTool, HookEvent::AfterTool, HookEvent::Start, HookEvent::End];
+
+    /// The key in a `.ctx`.
+    pub fn name(self) -> &'static str {
+        match self {
+            HookEvent::BeforeTool => "before_tool",
+            HookEvent::AfterTool => "after_tool",
+            HookEvent::Start => "start",
+            HookEvent::End => "end",
+        }
+    }
+
+    /// The facts that a hook's jinx gets, for inputs of these names.
+    /// `arguments` is an object, or JSON for an input that is text; the others are texts.
+    pub fn inputs(self) -> &'static [&'static str] {
+        match self {
+            HookEvent::BeforeTool => &["event", "npc", "tool", "arguments"],
+            HookEvent::AfterTool => &["event", "npc", "tool", "arguments", "result", "outcome"],
+            HookEvent::Start => &["event", "npc"],
+            HookEvent::End => &["event", "npc", "outcome"],
+        }
+    }
+
+    /// Whether the event is about a call.
+    pub fn is_about_tools(self) -> bool {
+        matches!(self, HookEvent::BeforeTool | HookEvent::AfterTool)
+    }
+}
+
+/// A hook.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hook {
+    /// The event that it runs on.
+    pub event: HookEvent,
+    /// The name of the jinx that it runs.
+    pub name: String,
+    /// That jinx, as the team that declares the hook knows it; `None` if there is none of that
+    /// name.
+    #[serde(skip)]
+    pub jinx: Option<Box<Jinx>>,
+    /// The only tools that it runs for, as entries of a list of jinxes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+}
+
+impl Hook {
+    /// Whether it runs on this event, for this tool.
+    pub fn is_about(&self, event: HookEvent, tool: &str) -> bool {
+        let tools = self.tools.as_ref();
+        self.event == event && tools.is_none_or(|tools| tools.iter().any(|entry| library::names(entry, tool)))
+    }
+}
+
+/// Why hooks bind nobody: one is for an event that doesn't exist.
+pub fn unknown(source: &Source, node: &Node) -> Option<Diagnostic> {
+    let is_event = |name: &str| HookEvent::ALL.into_iter().any(|event| event.name() == name);
+    let Some(entries) = node.entries() else {
+        let message = "these hooks can't be read: nobody of the team runs";
+        return (!node.is_null()).then(|| source.error(node.location, message));
+    };
+    let entry = entries.iter().find(|entry| !is_event(&entry.key))?;
+    let message = format!("a hook for `{}` would never run: nobody of the team runs", entry.key);
+    Some(source.error(entry.location, message))
+}
+
+/// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
+/// An unusable hook stays: the calls that it was meant to check are refused.
+pub fn read(
+    source: &Source,
+    node: &Node,
+    library: &Library,
+    others: bool,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Vec<Hook> {
+    let Some(entries) = node.entries() else {
+        let message = format!("`hooks` must be a mapping of events to jinxes, not {}", node.describe());
+        diagnostics.push(source.error(node.location, message));
+        return Vec::new();
+    };
+    let mut hooks = Vec::new();
+    for entry in entries {
+        let Some(event) = HookEvent::ALL.into_iter().find(|event| event.name() == entry.key) else {
+            let names = HookEvent::ALL.map(HookEvent::name);
+            let hint = nearest(&entry.key, names.into_iter()).map(|near| format!(", did you mean `{near}`?"));
+            let message = format!(
+                "there is no event `{}`{} (known: {})",
+                entry.key,
+                hint.unwrap_or_default(),
+                names.join(", ")
+            );
+            diagnostics.push(source.error(entry.location, message));
+            continue;
+        };
+        for node in list(&entry.value).iter().filter(|node| !node.is_null()) {
+            hooks.extend(hook(event, source, node, library, others, diagnostics));
+        }
+    }
+    hooks
+}
+
+fn hook(
+    event: HookEvent,
+    source: &Source,
+    node: &Node,
+    library: &Library,
+    others: bool,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Hook> {
+    let (name, location, tools) = match node.text() {
+        Some(name) => (name.trim().to_owned(), node.location, None),
+        None => {
+            let mut fields = Fields::new(source, node, diagnostics)?;
+            let location = fields.location("jinx");
+            let name = fields.text(&["jinx"]);
+            let tools = fields.entry(&["tools"]).map(|entry| list(&entry.value));
+            fields.unknown();
+            let Some(name) = name else {
+                fields
+                    .error(node.location, "a hook is the name of a jinx, or {jinx: NAME, tools: [NAME, …]}");
+                return None;
+            };
+            (name, location, tools)
+        }
+    };
+    if let Some(tools) = tools.as_ref().filter(|_| !event.is_about_tools()) {
+        let location = tools.first().map_or(node.location, |node| node.location);
+        let message = format!("`tools` has no effect: `{}` is about no call", event.name());
+        diagnostics.push(source.warning(location, message));
+    }
+    for node in tools.iter().flatten().filter(|_| event.is_about_tools() && !others) {
+        let entry = node.text().unwrap_or_default();
+        if library.find(entry).0.is_empty() {
+            let hint = nearest(entry, library.names()).map(|near| format!(", did you mean `{near}`?"));
+            let message = format!("there is no tool {}{}", node.value(), hint.unwrap_or_default());
+            diagnostics.push(source.warning(node.location, message));
+        }
+    }
+    let jinx = library.get(&name);
+    let problem = match jinx {
+        None => {
+            let hint = nearest(&name, library.names()).map(|near| format!(", did you mean `{near}`?"));
+            Some(format!("there is no jinx `{name}`{}", hint.unwrap_or_default()))
+        }
+        Some(jinx) => misfit(event, jinx),
+    };
+    if let Some(problem) = problem {
+        let then =
+            if event == HookEvent::BeforeTool { "; the calls that it is about are refused" } else { "" };
+        diagnostics.push(source.error(location, format!("the hook can't be run: {problem}{then}")));
+    }
+    let tools = tools
+        .filter(|_| event.is_about_tools())
+        .map(|tools| tools.iter().filter_map(Node::text).map(str::to_owned).collect());
+    Some(Hook { event, name, jinx: jinx.cloned().map(Box::new), tools })
+}
+
+/// Why a jinx can't take the facts of an event, if so.
+fn misfit(event: HookEvent, jinx: &Jinx) -> Option<String> {
+    let takes = |input: &Input| match input.name.as_str() {
+        name if !event.inputs().contains(&name) => input.default.is_some(),
+        "arguments" => matches!(input.kind, Kind::Object | Kind::String | Kind::Any),
+        _ => matches!(input.kind, Kind::String | Kind::Any),
+    };
+    let input = jinx.inputs.iter().find(|input| !takes(input))?;
+    Some(format!(
+        "`{}` takes `{}` of type {}, and `{}` gives: {}",
+        jinx.name,
+        input.name,
+        input.kind.name(),
+        event.name(),
+        event.inputs().join(", ")
+    ))
+}
