@@ -11,7 +11,7 @@ use alara_harness::model::Reply;
 use alara_harness::permission::{Answer, Permissions};
 use alara_harness::trace::{self, Record};
 use alara_harness::{
-    Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, ToolResult, Verdict, agent, tool,
+    Agent, Caller, Npc, Outcome, Scripted, Session, Single, Team, ToolResult, Verdict, prompt, tool,
 };
 use serde_json::{Map, Value, json};
 
@@ -140,7 +140,7 @@ fn jinx_loader() {
 fn typed_schema() {
     let setup = NpcTeam::new();
     let delegate = setup.team.jinx("delegate").unwrap();
-    let offer = agent::offer(&setup.team, Some(setup.npc("weaver")));
+    let offer = prompt::offer(&setup.team, Some(setup.npc("weaver")));
     let schema = delegate.tool(&offer).parameters;
     assert_eq!(schema["required"], json!(["npc_name", "task"]));
     assert_eq!(schema["properties"]["npc_name"]["enum"], json!(["plank", "spinner", "spool", "loft"]));
@@ -218,7 +218,7 @@ fn skills_are_static_segments() {
     weaver.skills.inline = vec!["sewing".into(), "knots".into()];
     weaver.skills.catalog = vec!["weak".into()];
     let names: Vec<String> =
-        agent::system(&setup.team, setup.npc("weaver")).into_iter().map(|s| s.name).collect();
+        prompt::system(&setup.team, setup.npc("weaver")).into_iter().map(|s| s.name).collect();
     assert_eq!(names, ["context", "skill:knots", "skill:sewing", "skills", "directive", "members"]);
     let say = |text: &str| Reply::call("shell", json!({"bash_command": format!("echo {text}")}));
     let (_, model, _) = setup.run("weaver", vec![say("1"), say("2"), Reply::text("ok")]);
@@ -356,8 +356,8 @@ fn sub_teams() {
     assert_eq!((loft.name.as_str(), loft.description.as_str()), ("loft", "Dyes cloth in any colour."));
     let seen = format!(
         "{:?}{}",
-        agent::system(&setup.team, setup.npc("weaver")),
-        serde_json::to_string(&agent::tools(&setup.team, setup.npc("weaver"))).unwrap()
+        prompt::system(&setup.team, setup.npc("weaver")),
+        serde_json::to_string(&prompt::tools(&setup.team, setup.npc("weaver"))).unwrap()
     );
     assert!(seen.contains("loft") && !seen.contains("dyer") && !seen.contains("recipe"), "{seen}");
     let replies = vec![
@@ -383,8 +383,8 @@ fn agents_md() {
 fn prompt_layout() {
     // Nothing in the static part changes.
     let setup = NpcTeam::new();
-    let first = agent::system(&setup.team, setup.npc("weaver"));
-    assert_eq!(first, agent::system(&NpcTeam::new().team, NpcTeam::new().npc("weaver")));
+    let first = prompt::system(&setup.team, setup.npc("weaver"));
+    assert_eq!(first, prompt::system(&NpcTeam::new().team, NpcTeam::new().npc("weaver")));
 }
 
 #[test]

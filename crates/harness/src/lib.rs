@@ -10,7 +10,7 @@
 //!
 //! 1. `error`: all errors; `model`: the way to a model.
 //! 2. `mcp`: the protocol of MCP servers; `knowledge`: the search in documents.
-//! 3. `store`, `trace`, `context_files`: shared values and records of a run.
+//! 3. `trace`, `context_files`: records of a run.
 //!    `state`: where these are stored between runs.
 //! 4. `run`: agents, tools, the steps of jinxes, the servers of a session.
 //!    It is one recursion.
@@ -62,7 +62,6 @@ pub mod replay;
 pub mod resume;
 pub mod run;
 pub mod state;
-pub mod store;
 #[cfg(test)]
 mod testing;
 pub mod trace;
@@ -72,7 +71,8 @@ pub use alara_sandbox as sandbox;
 pub use alara_sandbox::{scratch, undo};
 pub use alara_team::{
     Diagnostic, Effect, Error as TeamError, Jinx, Limits, Location, Npc, Outcome, Severity, Team, ToolResult,
-    Verdict, calls, expression, gate, hidden, jinx, ledger, phases, skill, source, team, types, yaml,
+    Verdict, calls, expression, gate, hidden, jinx, ledger, phases, prompt, skill, source, store, team,
+    types, yaml,
 };
 pub use error::Error;
 pub use model::{

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use alara_engine::{Engine, Event, Finish, Message, Request, Segment, ToolChoice, Usage};
 use alara_harness::client::ClientTools;
 use alara_harness::team::Skills;
-use alara_harness::{ChatModel, Events, ModelError, Npc, Team, agent};
+use alara_harness::{ChatModel, Events, ModelError, Npc, Team, prompt};
 
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
@@ -58,7 +58,7 @@ pub fn prepare(asked: &mut InnerRequest, team: &Arc<Team>, npc: &Npc, agreed: bo
 /// Omits skills, which it would need a jinx to look up.
 fn prompt(team: &Team, npc: &Npc, more: Vec<Segment>) -> Vec<Segment> {
     let skills = Skills { catalog: Vec::new(), ..npc.skills.clone() };
-    let mut system = agent::system(team, &Npc { jinxes: Vec::new(), skills, ..npc.clone() });
+    let mut system = prompt::system(team, &Npc { jinxes: Vec::new(), skills, ..npc.clone() });
     system.extend(more);
     system
 }

@@ -15,7 +15,8 @@
 //!    and documents that a file names.
 //! 4. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
 //!    `gate`: rules about calls, based on earlier results; `phases`: an NPC's calls by phase.
-//! 5. `team`: the team that the files of a directory define.
+//! 5. `team`: the team that the files of a directory define; `store`: its shared values.
+//! 6. `prompt`: what a model learns of an NPC before the conversation.
 
 pub mod calls;
 pub mod error;
@@ -30,8 +31,10 @@ mod markdown;
 pub mod mcp;
 pub mod model_spec;
 pub mod phases;
+pub mod prompt;
 pub mod skill;
 pub mod source;
+pub mod store;
 pub mod team;
 pub mod types;
 pub mod yaml;

@@ -375,7 +375,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     agent::tell(&diagnostics, &args.task[0]);
     let (team, jinx) = around(args, file, jinx)?;
     let npc = args.agent.npc.as_deref().map(|name| team.npc(Some(name))).transpose()?;
-    let offer = alara_harness::agent::offer(&team, npc);
+    let offer = alara_harness::prompt::offer(&team, npc);
     let mut given = Map::new();
     for pair in &args.task[1..] {
         let (name, text) = agent::pair(pair)?;

@@ -327,7 +327,7 @@ fn the_bank_hides_fifteen_tools_and_is_in_order() {
     assert_eq!(team.jinxes.iter().filter(|jinx| jinx.hidden).count(), 15);
     for npc in &team.npcs {
         npc.may_run().unwrap();
-        let tools = crate::agent::tools(&team, npc);
+        let tools = crate::prompt::tools(&team, npc);
         let names: BTreeSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         assert!(names.contains(UNLOCK) && names.contains(CALL) && names.contains("hand_over"));
         assert!(team.jinxes.iter().all(|jinx| !jinx.hidden || !names.contains(jinx.name.as_str())));

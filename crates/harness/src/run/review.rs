@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 use crate::jinx::{Action, Jinx, Offer, Steps};
 use crate::permission::Question;
-use crate::run::agent::offer;
+use crate::prompt::offer;
 use crate::run::guarded::{decided, refusal};
 use crate::run::session::{Caller, Notice};
 use crate::sandbox::{Guarding, Proposal, ProposedFile, Risk, Sandbox};

@@ -15,7 +15,7 @@ use crate::jinx::Jinx;
 use crate::model::arguments;
 use crate::permission::{self, Answer, BEFOREHAND, Question, Ruling};
 use crate::phases::Machine;
-use crate::run::agent::offer;
+use crate::prompt::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Ruled, Session};
 use crate::run::steps::run;

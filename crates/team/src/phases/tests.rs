@@ -539,7 +539,7 @@ fn the_stock_phases_are_read_without_a_remark_and_are_short() {
 #[test]
 fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
     let team = crate::Team::stock("bank").unwrap();
-    let tools: Vec<Tool> = crate::agent::tools(&team, team.npc(Some("paper")).unwrap());
+    let tools: Vec<Tool> = crate::prompt::tools(&team, team.npc(Some("paper")).unwrap());
     let identified = |npc: &str| {
         let phases = team.npc(Some(npc)).unwrap().phases.as_ref().unwrap();
         let mut machine = Machine::new(phases, &[]);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::jinx::Action;
-use crate::run::agent;
+use crate::prompt;
 use crate::types::Effect;
 
 mod gates;
@@ -67,10 +67,10 @@ fn the_stock_team_as_a_model_sees_it() {
     let npc = team.npc(Some("worker")).unwrap();
     assert_eq!(team.diagnostics, []);
     let mut seen = String::new();
-    for segment in agent::system(&team, npc) {
+    for segment in prompt::system(&team, npc) {
         seen += &format!("[{}]\n{}\n", segment.name, segment.text);
     }
-    for tool in agent::tools(&team, npc) {
+    for tool in prompt::tools(&team, npc) {
         seen += &format!("{}\n", serde_json::to_string(&tool).unwrap());
     }
     insta::assert_snapshot!(seen);
@@ -469,7 +469,7 @@ fn static_segments_are_in_canonical_order() {
         ("jinxes/skills/c/SKILL.md", &c),
     ]);
     let names = |name: &str| -> Vec<String> {
-        agent::system(&team, npc(&team, name)).into_iter().map(|segment| segment.name).collect()
+        prompt::system(&team, npc(&team, name)).into_iter().map(|segment| segment.name).collect()
     };
     assert_eq!(names("one"), ["context", "skill:a", "skill:b", "directive"]);
     assert_eq!(names("two"), ["context", "skill:a", "skill:c", "directive"]);

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn what_a_person_may_choose_from() {
         let team = alara_harness::Team::stock("alara").unwrap();
-        let offer = alara_harness::agent::offer(&team, None);
+        let offer = alara_harness::prompt::offer(&team, None);
         let check = |name: &str, text: &str| {
             let found = arguments(team.jinx(name).unwrap(), text, &offer).unwrap();
             let words: Vec<&str> = found.values().filter_map(Value::as_str).collect();

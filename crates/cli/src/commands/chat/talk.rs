@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use alara_engine::ToolCall;
-use alara_harness::agent::offer;
+use alara_harness::prompt::offer;
 use alara_harness::resume::{Conversation as Earlier, Resumed};
 use alara_harness::run::hooks;
 use alara_harness::trace::{self, Record};
@@ -373,7 +373,7 @@ impl<'s> Talk<'s> {
     fn system(&mut self, rest: &str) -> anyhow::Result<Next> {
         let (team, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
         if rest.is_empty() {
-            for segment in alara_harness::agent::system(team, &self.settings.applied(npc)) {
+            for segment in alara_harness::prompt::system(team, &self.settings.applied(npc)) {
                 ui::line(&printable(&segment.text));
             }
             return Ok(Next::Nothing);

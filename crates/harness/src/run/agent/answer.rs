@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::{Agent, Given, offer};
+use super::{Agent, Given};
 use crate::error::{Error, chain};
 use crate::jinx::{Llm, Tools};
+use crate::prompt::offer;
 use crate::run::session::Caller;
 use crate::team::Npc;
 use crate::types::{Outcome, ToolResult};

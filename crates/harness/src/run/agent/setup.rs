@@ -4,9 +4,9 @@
 use alara_engine::{Format, Message, Request, Sampling, Tool};
 use serde_json::Value;
 
-use super::{offer, system, tools_of};
 use crate::calls::Calls;
 use crate::model::ChatModel;
+use crate::prompt::{offer, system, tools_of};
 use crate::team::{Npc, SmallModels, Team};
 
 /// The settings of an NPC for one model.

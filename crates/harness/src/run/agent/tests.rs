@@ -52,7 +52,7 @@ fn calls_are_run_and_their_results_shown() {
 #[test]
 fn examples_of_the_stock_tools_are_valid() {
     let team = Team::stock("alara").unwrap();
-    let tools = tools(&team, team.npc(None).unwrap());
+    let tools = crate::prompt::tools(&team, team.npc(None).unwrap());
     let template = ChatTemplate::new("{% for m in messages %}{{ m.content }}{% endfor %}", "", "").unwrap();
     let example = |tool: &Tool| -> ToolCall {
         let request =
@@ -65,7 +65,7 @@ fn examples_of_the_stock_tools_are_valid() {
     for tool in &tools {
         let call = example(tool);
         assert_eq!(call.name, tool.name);
-        team.jinx(&call.name).unwrap().arguments(&call.arguments, &Offer::default()).unwrap();
+        team.jinx(&call.name).unwrap().arguments(&call.arguments, &crate::jinx::Offer::default()).unwrap();
     }
     assert_eq!(tools.len(), 5);
 }
