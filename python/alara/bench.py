@@ -46,6 +46,8 @@ class Results:
     def summary(self, category: Optional[str] = None) -> pandas.DataFrame:
         """A row a category, and one for ``all`` of them, of each model under each condition.
 
+        Each suite has rows of its own.
+
         ``score`` is the solved share of the cases (a task in a trial), from ``low`` to ``high`` its
         95 % interval; cases that the environment broke (``errors``) count neither for nor against.
         With ``category``, only the rows of that one.
@@ -70,7 +72,8 @@ def _pandas() -> Any:
 def read(*paths: Union[str, os.PathLike[str]]) -> Results:
     """The results in run files (``.jsonl``), and in those of folders, at any depth.
 
-    All must be of one suite: scores of different suites don't compare.
+    Runs of several suites have the suite's name in ``suite``: scores of different suites don't
+    compare.
     Models and conditions are called as in ``alara report``.
     """
     pandas = _pandas()
@@ -84,8 +87,11 @@ def read(*paths: Union[str, os.PathLike[str]]) -> Results:
 
 
 #: What frames have even without a row.
-_ATTEMPT = ("model", "condition", "trial", "task", "category", "difficulty", "attempt", "verdict", "reason", "seconds")
-_SUMMARY = ("model", "condition", "category", "cases", "solved", "errors", "score", "low", "high")
+_ATTEMPT = (
+    *("suite", "model", "condition", "trial", "task", "category", "difficulty", "attempt", "verdict", "reason"),
+    "seconds",
+)
+_SUMMARY = ("suite", "model", "condition", "category", "cases", "solved", "errors", "score", "low", "high")
 
 
 def _columns(rows: list[dict[str, Any]], least: Sequence[str]) -> list[str]:

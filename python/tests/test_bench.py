@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -79,6 +80,19 @@ def test_runs_are_read_again(results, tmp_path):
     with pytest.raises(alara.Error) as caught:
         bench.read(tmp_path)
     assert caught.value.where == str(tmp_path)
+
+
+def test_runs_of_several_suites_are_told_apart(results, tmp_path):
+    results, out, _ = results
+    head, rest = sorted(out.glob("*.jsonl"))[0].read_text().split("\n", 1)
+    (tmp_path / "one.jsonl").write_text(f"{head}\n{rest}")
+    suite = json.loads(head)["suite"]["name"]
+    head = json.dumps({**json.loads(head), "suite": {"name": "another", "hash": "1"}})
+    (tmp_path / "two.jsonl").write_text(f"{head}\n{rest}")
+    both = bench.read(tmp_path)
+    assert list(both.attempts.suite.unique()) == [suite, "another"]
+    summary = both.summary("all")
+    assert list(summary.suite) == [suite, "another"] and summary.solved.nunique() == 1
 
 
 def test_a_run_goes_on(results, suite):

@@ -37,9 +37,19 @@ pub fn is_suite(path: &Path) -> bool {
         && files.iter().any(|file| is_yaml(file) && tells_a_task(file))
 }
 
-/// Whether a YAML file has a key of tasks, since other files have this extension too.
+/// Keys that most tasks have.
+const TASK_KEYS: [&str; 8] =
+    ["id", "category", "difficulty", "instruction", "setup", "verify", "gold", "user"];
+
+/// Whether a YAML file has keys of tasks, since other files have this extension too.
+/// One of them may be misspelled.
 fn tells_a_task(file: &Path) -> bool {
-    let tells = |text: String| text.contains("instruction") || text.contains("\nuser:");
+    let tells = |text: String| {
+        let keys: BTreeSet<&str> = text.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+        keys.iter().filter(|key| TASK_KEYS.contains(key)).count() > 1
+            || text.contains("instruction")
+            || text.contains("\nuser:")
+    };
     source::read(file).is_ok_and(tells)
 }
 

@@ -81,8 +81,8 @@ pub fn verdict(result: &ToolResult, seconds: f64) -> String {
             let rule = result.blocked.as_ref().map_or("", |blocked| &blocked.rule);
             format!("blocked by the rule `{rule}`")
         }
-        (false, Some(code)) => format!("failed with exit status {code}"),
-        (false, None) => "failed".to_owned(),
+        (false, Some(code)) if code != 0 => format!("failed with exit status {code}"),
+        (false, _) => "failed".to_owned(),
     };
     format!("{verdict}, {seconds:.2} s")
 }

@@ -74,6 +74,9 @@ pub struct View {
     begun: Instant,
     /// Number of characters generated for the current call.
     written: usize,
+    /// The headings of running conversations inside the first one, with their depths, that nothing
+    /// has been printed under yet.
+    headings: Vec<(usize, String)>,
     /// Prompts shown so far, if prompts are shown.
     prompts: Prompts,
     /// Number of turns in the session's first conversation.
@@ -98,6 +101,7 @@ impl View {
             said: String::new(),
             begun: Instant::now(),
             written: 0,
+            headings: Vec::new(),
             prompts: Prompts::default(),
             turns: 0,
             calls: 0,
@@ -134,12 +138,25 @@ impl View {
         if depth == 0 {
             self.turns = turn;
             self.said.clear();
-        } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
-            // Other NPCs begin on a separate line.
-            self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(named(npc))));
+        } else if turn == 1 {
+            self.headings.retain(|(other, _)| *other < depth);
+            if self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
+                // Other NPCs begin on a separate line.
+                self.headings.push((depth, format!("{}{}:", "  ".repeat(depth - 1), one_line(named(npc)))));
+            }
         }
         (self.begun, self.written) = (Instant::now(), 0);
         self.thinks(npc);
+    }
+
+    /// Prints the headings above something that a conversation at this depth prints.
+    /// Deeper conversations are over by then.
+    fn head(&mut self, depth: usize) {
+        for (other, heading) in std::mem::take(&mut self.headings) {
+            if other <= depth {
+                self.line(&heading);
+            }
+        }
     }
 
     fn thinks(&mut self, npc: &str) {
@@ -170,12 +187,14 @@ impl View {
             Event::Text { text } | Event::Reasoning { text } => {
                 let shown = self.verbose || (self.watched && depth == 0);
                 if shown && !text.is_empty() && self.words != Words::Silent {
+                    self.head(depth);
                     self.open(Open::Remark);
                     self.remark_piece(&printable(text));
                     self.open = if text.ends_with('\n') { Open::Nothing } else { Open::Remark };
                 }
             }
             Event::Incomplete { name, .. } if self.words != Words::Silent => {
+                self.head(depth);
                 self.line(&format!("the call of {} was cut off, and is not made", shorten(name)));
             }
             Event::Done { .. } => self.end_line(),
@@ -214,6 +233,7 @@ impl View {
         if self.words == Words::Held && depth == 0 && !self.said.trim().is_empty() {
             ui::note(&printable(std::mem::take(&mut self.said).trim_end()));
         }
+        self.head(depth);
         let line = format!("{}> {}", "  ".repeat(depth), call_line(call));
         if self.watched && ui::is_dumb() && !self.verbose {
             self.end_line();

@@ -75,6 +75,60 @@ fn every_problem_with_its_place() {
 }
 
 #[test]
+fn a_team_without_a_usable_npc_has_problems_too() {
+    let team = team(&[
+        ("t/w.npc", "name: w\nprimary_directive: [x\n"),
+        ("t/v.npc", "name: v w\nlimits: {turns: x}\n"),
+        ("t/jinxes/own.jinx", "steps: [{engine: bash\n"),
+        ("empty/readme", ""),
+    ]);
+    for path in ["t", "t/"] {
+        let (code, text) = check(team.path(), &[path]);
+        assert_eq!(code, 1, "{text}");
+        for expected in ["t/w.npc:2:20: error: ", "t/v.npc:1:1: error: ", "t/v.npc:2:", "t/jinxes/own.jinx:"]
+        {
+            assert!(text.lines().any(|line| line.starts_with(expected)), "{expected}\n{text}");
+        }
+    }
+    let (code, text) = check(team.path(), &["t/w.npc"]);
+    assert!(code == 1 && text.ends_with("\n1 error, 0 warnings\n"), "{text}");
+    let (code, json) = check(team.path(), &["t", "--json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, report["errors"].as_u64() > Some(3)), (1, true), "{json}");
+    assert_eq!(check(team.path(), &["empty"]).0, 2);
+}
+
+#[test]
+fn one_error_in_a_file_hides_no_other() {
+    let team = team(&[
+        (
+            "w.npc",
+            "name: w\nprimary_directive: Work.\njinxes: [own]\nlimits: {turns: x}\nphases:\n  start: a\n  a:\n    tolls: [own]\n    tools: [onw]\n    next: [[c, true]]\n",
+        ),
+        ("jinxes/own.jinx", OWN),
+        (
+            "jinxes/bad.jinx",
+            "description: Looks.\neffect: red\ninputs: [{q: {type: strin}}]\nsteps:\n- {engine: own, with: {p: 1}}\n- {engine: bash, code: 'ls {{ x }} {{ q }}'}\n",
+        ),
+    ]);
+    let (code, text) = check(team.path(), &["."]);
+    assert_eq!(code, 1, "{text}");
+    for expected in [
+        "w.npc:4:",
+        "w.npc:8:5: error: a phase has no key `tolls`, did you mean `tools`?",
+        "w.npc:9:13: error: no tool of the NPC is called `onw`, did you mean `own`?",
+        "w.npc:10:12: error: there is no phase `c`",
+        "jinxes/bad.jinx:2:9: error: ",
+        "jinxes/bad.jinx:3:21: error: ",
+        "jinxes/bad.jinx:5:3: error: call of `own`: argument `q` is missing",
+        "jinxes/bad.jinx:6:30: error: `x` is not defined",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(expected)), "{expected}\n{text}");
+    }
+    assert!(text.ends_with("9 errors, 0 warnings\n"), "{text}");
+}
+
+#[test]
 fn warnings_count_if_one_is_strict() {
     let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", &OWN.replace("effect:", "efect: x\neffect:"))]);
     let warning =
@@ -232,6 +286,13 @@ fn suites_and_sweeps_are_checked_too() {
     assert_eq!(code, 1, "{text}");
     assert!(text.starts_with("wrong/a.yaml:6:1: error: unknown key `points` (known: id, category"), "{text}");
     assert!(text.contains("\nwrong/b.yaml:4:1: error: the field `instruction` is empty\n2 errors"), "{text}");
+    // Also if the key is one that tells a folder of tasks from others.
+    let misspelled = TASK.replace("instruction", "instruktion");
+    let other = team(&[("tasks/a.yaml", &misspelled), ("compose/compose.yaml", "services: {}\nid: x\n")]);
+    let (code, text) = check(other.path(), &["tasks"]);
+    assert!(code == 1 && text.starts_with("tasks/a.yaml:4:1: error: unknown key `instruktion`"), "{text}");
+    let (code, text) = check(other.path(), &["compose"]);
+    assert!(code == 2 && text.contains("there is no team in compose"), "{text}");
     let (code, text) = check(folder.path(), &["bad.bench"]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((code, lines.len()), (1, 4), "{text}");

@@ -265,3 +265,34 @@ fn a_schema_holds_the_answer_or_is_refused() {
         &["invalid value 'morse' for '--tool-format <NAME>'", "hermes"],
     );
 }
+
+#[test]
+fn delegated_work_has_a_heading_where_it_shows_something() {
+    if !sandboxed("delegated_work_has_a_heading_where_it_shows_something") {
+        return;
+    }
+    let (no, yes) = (r#"{"complete": false, "feedback": "More."}"#, r#"{"complete": true, "feedback": ""}"#);
+    for (verdict, code_of_call, told) in [
+        (yes, 0, "delegate  npc_name: counter  task: Count.  max_iterations: 1  ok, "),
+        (no, 0, " s: not complete after 1 try: More. (+1 line)\n"),
+    ] {
+        let given = json!({"npc_name": "counter", "task": "Count.", "max_iterations": 1});
+        let dir = TestDir::with(&json!([
+            {"calls": [{"name": "delegate", "arguments": given}]},
+            {"calls": [{"name": "shell", "arguments": {"command": "true"}}]},
+            {"text": "Counted."},
+            {"text": verdict},
+            {"text": "Done."},
+        ]));
+        dir.write("team/team.ctx", "name: t\nforenpc: boss\n");
+        dir.write("team/boss.npc", "name: boss\nprimary_directive: Lead.\njinxes: [delegate]\n");
+        dir.write("team/counter.npc", "name: counter\nprimary_directive: Count.\njinxes: [shell]\n");
+        let output = dir.task().args(["-t", "team"]).output().unwrap();
+        let shown = text(&output.stderr);
+        assert_eq!(code(&output), code_of_call, "{shown}");
+        assert!(shown.contains(told) && !shown.contains("exit status"), "{shown}");
+        // The review prints nothing, so nothing is headed by its NPC.
+        assert!(shown.contains("counter:\n  > shell  command: true  ok, "), "{shown}");
+        assert!(!shown.contains("boss:"), "{shown}");
+    }
+}

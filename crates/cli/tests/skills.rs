@@ -36,7 +36,7 @@ fn a_skill_is_shown_by_section() {
         check(&["section=list"], "- bowline\n- reef\n");
         let (code, shown, told) = run(&dir, &[file, "section=splice"]);
         assert_eq!((code, shown.as_str()), (1, ""));
-        assert!(told.contains("has no section `splice`"), "{told}");
+        assert_eq!(told.trim_end(), "there is no section `splice`; sections: bowline, reef");
     }
     let (code, _, told) = run(&dir, &["nowhere/SKILL.md", "section=all"]);
     assert_eq!(code, 2);

@@ -58,6 +58,35 @@ fn whatever_ends_a_run_what_was_said_is_printed() {
 }
 
 #[test]
+fn an_answer_that_came_only_at_a_limit_is_told_as_such() {
+    if !sandboxed("an_answer_that_came_only_at_a_limit_is_told_as_such") {
+        return;
+    }
+    let same: Vec<Value> = (0..5).map(|_| says_and_calls("Again.", "true")).collect();
+    let turns = vec![says_and_calls("I look.", "false"), says_and_calls("And on.", "false")];
+    for (mut script, limits, reason, tag) in [
+        (turns, "{turns: 2}", "\nstopped after 2 turns, the NPC's limit\n", "turn_limit"),
+        (same, "{}", "\nstopped: the same call of shell again and again\n", "repetition"),
+    ] {
+        script.push(json!({"text": "It can't be done."}));
+        let dir = limited(&json!(script), limits);
+        let (code, out, err) = run(&dir, "script:script.json", &[]);
+        assert_eq!((code, out.as_str()), (0, "It can't be done.\n"), "{err}");
+        assert!(err.contains(reason), "{err}");
+        for flag in ["--json", "--json-stream"] {
+            std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
+            let (code, out, err) = run(&dir, "script:script.json", &[flag]);
+            let report: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+            assert_eq!((code, &report["outcome"], &report["stopped"]), (0, &json!("answer"), &json!(tag)));
+            assert_eq!(err, "");
+        }
+    }
+    let dir = limited(&json!([{"text": "Done."}]), "{turns: 1}");
+    let (_, out, err) = run(&dir, "script:script.json", &["--json"]);
+    assert!(!out.contains("stopped"), "{out}{err}");
+}
+
+#[test]
 fn an_endpoint_that_fails_midway_has_said_something() {
     let begun = || server::event(&server::text("Once upon"));
     let failed = || server::event(&json!({"error": {"message": "out of memory"}}));

@@ -60,7 +60,7 @@ fn undo_takes_back_what_a_session_changed() {
     let after = content(&dir);
     let (status, list, _) = undo(&dir, &["--list"]);
     assert_eq!((status, list.lines().count()), (0, 1), "{list}");
-    assert!(list.contains("6 paths") && list.trim_end().ends_with("/work"), "{list}");
+    assert!(list.contains("6 paths") && list.trim_end().ends_with("/work  do it"), "{list}");
     let id = list.split(' ').next().unwrap();
     let (_, shown, _) = undo(&dir, &["--list", id]);
     assert_eq!(
@@ -75,10 +75,17 @@ fn undo_takes_back_what_a_session_changed() {
     let (status, _, complaint) = undo(&dir, &[]);
     assert!(status == 2 && complaint.contains("nothing is left of what sessions changed"), "{complaint}");
     let (_, list, _) = undo(&dir, &["--list"]);
+    let lines: Vec<&str> = list.lines().collect();
+    assert!(lines[0].ends_with(&format!("/work  undo of {id}")), "{list}");
+    assert!(lines[1].starts_with(id) && lines[1].ends_with("/work  do it  (reverted)"), "{list}");
     let latest = list.split(' ').next().unwrap();
     assert_ne!(latest, id);
     assert_eq!(undo(&dir, &[latest]).0, 0);
     assert_eq!(content(&dir), after);
+    // The changes are there again, and their revert is not.
+    let (_, list, _) = undo(&dir, &["--list"]);
+    let ends = [format!("undo of {latest}"), format!("undo of {id}  (reverted)"), "  do it".to_owned()];
+    assert!(list.lines().zip(&ends).all(|(line, end)| line.ends_with(end)), "{list}");
 }
 
 #[test]
@@ -128,7 +135,8 @@ fn undo_leaves_what_somebody_changed_since() {
     let (status, said, complaint) = undo(&dir, &[]);
     assert_eq!((status, said.as_str()), (1, ""));
     assert!(
-        complaint.contains("changed since: ") && complaint.contains("nothing was taken back"),
+        complaint.contains("changed since: ")
+            && complaint.ends_with("nothing was taken back\nhint: --force overwrites it\n"),
         "{complaint}"
     );
     assert_eq!(content(&dir), before);
@@ -183,7 +191,9 @@ fn a_session_becomes_a_commit() {
 fn a_commit_needs_a_repository() {
     let dir = worked(&["echo x > new"], &[]);
     let (code, _, complaint) = undo(&dir, &["--commit"]);
-    assert!(code == 2 && complaint.contains("not a git repository"), "{complaint}");
+    assert_eq!(code, 2, "{complaint}");
+    assert!(complaint.contains("/work is not in a git repository\nhint: git init makes one"), "{complaint}");
+    assert!(!complaint.contains("fatal"), "{complaint}");
 }
 
 #[test]

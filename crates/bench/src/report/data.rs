@@ -154,6 +154,8 @@ impl<'a> Data<'a> {
         };
         let mut taken = BTreeSet::new();
         let mut rules: BTreeMap<(usize, usize), &Header> = BTreeMap::new();
+        // Names of several runs that differ in nothing but their files.
+        let mut clashing: BTreeSet<String> = BTreeSet::new();
         let names = settings::condition_names(sources);
         for (index, (source, called)) in sources.iter().zip(names).enumerate() {
             let header = &source.run.header;
@@ -182,16 +184,15 @@ impl<'a> Data<'a> {
                 source.run.finished.iter().any(again)
                     || rules.get(&(model, condition)).is_some_and(|known| !settings::are_alike(known, header))
             };
-            let stem = source.file.file_stem().unwrap_or_default().to_string_lossy();
-            let longer = match called.as_str() {
-                DEFAULT_CONDITION => stem.into_owned(),
-                name => format!("{name} {stem}"),
-            };
-            let mut name = called;
+            let longer = name_by_file(&called, source);
+            let mut name = called.clone();
             let mut number = 1;
             while data.conditions.iter().position(|known| *known == name).is_some_and(other) {
                 name = if number == 1 { longer.clone() } else { format!("{longer} {number}") };
                 number += 1;
+            }
+            if name != called {
+                clashing.insert(called);
             }
             let condition = position(&mut data.conditions, &name);
             rules.entry((model, condition)).or_insert(header);
@@ -206,7 +207,22 @@ impl<'a> Data<'a> {
                 data.cases.push(Case { model, condition, source: index, trial, end, attempts });
             }
         }
+        for called in clashing {
+            data.name_by_file(&called);
+        }
         Ok(data)
+    }
+
+    /// Also names the first of several runs after its file, if it is the only one with this name.
+    fn name_by_file(&mut self, called: &str) {
+        let Some(at) = self.conditions.iter().position(|name| name == called) else { return };
+        let mut runs = self.sources.iter().zip(&self.run_conditions).filter(|(_, of)| **of == at);
+        let (Some((source, _)), None) = (runs.next(), runs.next()) else { return };
+        let longer = name_by_file(called, source);
+        let mut numbered =
+            std::iter::once(longer.clone()).chain((2..).map(|number| format!("{longer} {number}")));
+        let free = numbered.find(|name| !self.conditions.contains(name));
+        self.conditions[at] = free.unwrap_or(longer);
     }
 
     /// Returns the header of the first run of a model under a condition.
@@ -221,6 +237,15 @@ impl<'a> Data<'a> {
     /// Returns a model's label in tables: its short name, or a longer one if that isn't unique.
     pub fn label(&self, model: usize) -> String {
         label(&self.models, model)
+    }
+}
+
+/// Returns the name of a condition with that of the run's file, if only this tells it from others.
+fn name_by_file(called: &str, source: &RunSource) -> String {
+    let stem = source.file.file_stem().unwrap_or_default().to_string_lossy();
+    match called {
+        DEFAULT_CONDITION => stem.into_owned(),
+        name => format!("{name} {stem}"),
     }
 }
 

@@ -9,7 +9,7 @@ use super::Selection;
 use super::data::{Data, Facts, RunSource, by_task};
 use super::group::Group;
 use crate::Error;
-use crate::record::{Cost, Verdict};
+use crate::record::{Cost, Named, Verdict};
 use crate::task::Difficulty;
 
 /// Value of [`SummaryRow::category`] for all categories together.
@@ -27,6 +27,8 @@ pub struct Frame {
 /// An attempt.
 #[derive(Clone, Debug, Serialize)]
 pub struct AttemptRow {
+    /// The suite; with the beginning of its hash if others have the same name.
+    pub suite: String,
     /// The model.
     pub model: String,
     /// The condition.
@@ -66,6 +68,8 @@ pub struct AttemptRow {
 /// A case is a task in a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct SummaryRow {
+    /// The suite; with the beginning of its hash if others have the same name.
+    pub suite: String,
     /// The model.
     pub model: String,
     /// The condition.
@@ -97,15 +101,36 @@ pub struct SummaryRow {
     pub cost: Cost,
 }
 
-/// Returns the runs as rows; models and conditions are named as in a [report](super::report()).
+/// Returns the runs as rows, suite by suite, since scores of different suites aren't comparable.
+/// Models and conditions are named as in a [report](super::report()).
 ///
 /// # Errors
-/// The runs are of different suites, whose scores aren't comparable.
+/// None: [`Data`] refuses only runs of several suites.
 pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
+    let suites = super::by_suite(sources.to_vec());
+    let suite = |runs: &Vec<RunSource>| runs[0].run.header.suite.clone();
+    let mut whole = Frame { attempts: Vec::new(), summary: Vec::new() };
+    for (at, runs) in suites.iter().enumerate() {
+        let Named { name, hash } = suite(runs);
+        let is_other = |(other, runs): (usize, &Vec<RunSource>)| other != at && suite(runs).name == name;
+        let name = match suites.iter().enumerate().any(is_other) {
+            true => format!("{name} {}", hash.get(..8).unwrap_or(&hash)),
+            false => name,
+        };
+        let Frame { attempts, summary } = of_suite(&name, runs)?;
+        whole.attempts.extend(attempts);
+        whole.summary.extend(summary);
+    }
+    Ok(whole)
+}
+
+/// Returns the runs of the suite of this name as rows.
+fn of_suite(suite: &str, sources: &[RunSource]) -> Result<Frame, Error> {
     let tasks = by_task(sources);
     let data = Data::new(sources, &tasks, |_| Facts::default())?;
     let attempts = data.cases.iter().flat_map(|case| {
         case.attempts.iter().map(|attempt| AttemptRow {
+            suite: suite.to_owned(),
             model: data.label(case.model),
             condition: data.conditions[case.condition].clone(),
             trial: case.trial,
@@ -143,6 +168,7 @@ pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
         summary.extend(groups.map(|(category, group)| {
             let (interval, cost) = (group.interval(), group.cost());
             SummaryRow {
+                suite: suite.to_owned(),
                 model: data.label(model),
                 condition: data.conditions[condition].clone(),
                 category: category.to_owned(),
@@ -168,6 +194,23 @@ mod tests {
     use super::*;
     use crate::run_file::RunRecords;
     use crate::run_file::tests::{attempt, finished, header};
+
+    #[test]
+    fn suites_are_told_apart() {
+        let source = |suite: &str, hash: &str| {
+            let mut header = header();
+            header.suite = Named { name: suite.into(), hash: hash.into() };
+            let attempts = vec![attempt("git-1", 1, Verdict::Solved)];
+            let run = RunRecords { header, attempts, finished: vec![finished("git-1", 1, Verdict::Solved)] };
+            RunSource { file: format!("{hash}.jsonl").into(), run }
+        };
+        let sources = [source("a", "123456789"), source("b", "1"), source("a", "2"), source("b", "1")];
+        let frame = frame(&sources).unwrap();
+        let suites: Vec<&str> = frame.attempts.iter().map(|row| row.suite.as_str()).collect();
+        assert_eq!(suites, ["a 12345678", "b", "b", "a 2"]);
+        let suites: Vec<&str> = frame.summary.iter().map(|row| row.suite.as_str()).collect();
+        assert_eq!(suites, ["a 12345678", "a 12345678", "b", "b", "b", "b", "a 2", "a 2"]);
+    }
 
     #[test]
     fn rows_of_attempts_and_what_they_add_up_to() {

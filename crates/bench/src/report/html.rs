@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::data::{RunSource, label};
-use super::{Cell, OfSuite, Report, Section, Selection, Table, svg, traces};
+use super::{Cell, OfSuite, Report, Section, Selection, Table, left_out, svg, traces};
 use crate::Error;
 use crate::record::{Attempt, Finished};
 
@@ -88,7 +88,7 @@ fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> S
     format!(
         "{head}<body>\n<a class=\"skip\" href=\"#main\">To the report</a>\n<header><h1>Report on the suite {suite}</h1>\
          <p>suite hash <code>{hash}</code>. Every number that is underlined leads to the attempts behind it, every attempt to its \
-         trace. Numbers <span class=\"theirs\">in this dress</span> are published ones ({published}), the others are ours.</p>\
+         trace. Numbers <span class=\"theirs\">in this dress</span> are published ones ({published}), the others are ours.{left_out}</p>\
          <nav aria-label=\"Sections\"><ul>{nav}<li><a href=\"#list\">Attempts</a></li></ul></nav></header>\n<main id=\"main\">{sections}\
          <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2>{note}<p id=\"note\">Choose a number above to see the attempts behind it here.</p>\
          <noscript><p>The list of attempts needs the page's script.</p></noscript><div class=\"wide\"><table id=\"attempts\" hidden><thead></thead>\
@@ -100,6 +100,10 @@ fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> S
         ),
         hash = escape(&report.suite.hash),
         published = escape(&report.published),
+        left_out = escape(&match left_out(report) {
+            text if text.is_empty() => text,
+            text => format!(" {text}"),
+        }),
         script = include_str!("script.js"),
     )
 }

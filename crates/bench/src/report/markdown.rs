@@ -1,6 +1,6 @@
 //! Writes a report as Markdown, for terminals, issues and READMEs.
 
-use super::{Report, Table};
+use super::{Report, Table, left_out};
 
 /// Formats the report as Markdown.
 pub fn markdown(report: &Report) -> String {
@@ -9,6 +9,10 @@ pub fn markdown(report: &Report) -> String {
         plain(&report.suite.name),
         plain(&report.suite.hash)
     );
+    let left_out = left_out(report);
+    if !left_out.is_empty() {
+        text += &format!("\n{left_out}\n");
+    }
     for section in &report.sections {
         text += &format!("\n## {}\n", section.title);
         if !section.text.is_empty() {

@@ -40,6 +40,9 @@ pub struct Report {
     pub models: Vec<(Named, Facts)>,
     /// The conditions.
     pub conditions: Vec<String>,
+    /// How many runs of gold solutions and junk are left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     /// Source of the published numbers.
     pub published: String,
     /// The sections, in reading order.
@@ -317,16 +320,43 @@ pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<
     let suite = sources.first().map(|source| source.run.header.suite.clone()).unwrap_or_default();
     let sections = sections::all(&data, &study, &dialogues);
     let Data { models, conditions, run_conditions, .. } = data;
-    Ok(Report { suite, models, conditions, published: study.source, sections, run_conditions })
+    let published = study.source;
+    Ok(Report { suite, models, conditions, left_out: 0, published, sections, run_conditions })
 }
 
 /// Creates a report for each suite, in order of appearance, since scores of different suites aren't
 /// comparable.
-/// Gold solutions and junk aren't a model's work, so they are omitted if a suite has other runs.
+/// Gold solutions and junk aren't a model's work, so they are left out if there are other runs, and
+/// with them suites that have no others.
+/// The first report counts those of such suites, too.
 ///
 /// # Errors
 /// A shipped file is invalid; the tests exclude that.
 pub fn reports(sources: Vec<RunSource>, facts: impl Fn(&Named) -> Facts) -> Result<Vec<OfSuite>, Error> {
+    let mut suites = by_suite(sources);
+    let mut left_out = Vec::new();
+    if suites.iter().flatten().any(|source| !is_scripted(source)) {
+        suites.retain_mut(|sources| {
+            let all = sources.len();
+            sources.retain(|source| !is_scripted(source));
+            left_out.push((all - sources.len(), sources.is_empty()));
+            !sources.is_empty()
+        });
+    }
+    let elsewhere: usize = left_out.iter().filter(|(_, whole)| *whole).map(|(count, _)| count).sum();
+    let own = left_out.iter().filter(|(_, whole)| !whole).map(|(count, _)| *count);
+    let mut own = own.chain(std::iter::repeat(0));
+    let mut reports = Vec::new();
+    for sources in suites {
+        let more = if reports.is_empty() { elsewhere } else { 0 };
+        let report = Report { left_out: own.next().unwrap_or(0) + more, ..report(&sources, &facts)? };
+        reports.push(OfSuite { report, sources });
+    }
+    Ok(reports)
+}
+
+/// Groups runs by their suite, in order of appearance.
+fn by_suite(sources: Vec<RunSource>) -> Vec<Vec<RunSource>> {
     let mut suites: Vec<Vec<RunSource>> = Vec::new();
     for source in sources {
         let hash = &source.run.header.suite.hash;
@@ -335,19 +365,30 @@ pub fn reports(sources: Vec<RunSource>, facts: impl Fn(&Named) -> Facts) -> Resu
             None => suites.push(vec![source]),
         }
     }
-    let mut reports = Vec::new();
-    for mut sources in suites {
-        if !sources.iter().all(is_scripted) {
-            sources.retain(|source| !is_scripted(source));
-        }
-        reports.push(OfSuite { report: report(&sources, &facts)?, sources });
+    suites
+}
+
+/// Explains in one line that runs are left out; empty if none are.
+fn left_out(report: &Report) -> String {
+    match report.left_out {
+        0 => String::new(),
+        1 => "1 run of gold solutions or junk is left out, since no model did the work.".to_owned(),
+        count => format!("{count} runs of gold solutions or junk are left out, since no model did the work."),
     }
-    Ok(reports)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// Whether gold solutions or junk were played instead of a model's turns.
 fn is_scripted(source: &RunSource) -> bool {
-    let Named { name, hash } = &source.run.header.model;
+    is_script(&source.run.header.model)
+}
+
+/// Whether a run's model is the name of such a script.
+fn is_script(Named { name, hash }: &Named) -> bool {
     hash.is_empty() && SCRIPTED.contains(&name.as_str())
 }
 

@@ -6,7 +6,8 @@ use super::data::{Case, Data, Study};
 use super::group::{Group, calls};
 use super::math::{mean, pearson};
 use super::{
-    Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, dialogues, refusals,
+    Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, dialogues,
+    is_script, refusals,
 };
 
 /// Returns all sections that apply to these runs.
@@ -22,6 +23,8 @@ pub fn all(data: &Data, study: &Study, published: &dialogues::Published) -> Vec<
         correlations::section(data, &subjects),
         speed(data, &subjects),
     ];
+    // Of gold solutions and junk alone, there is nothing to say by size.
+    sections.retain(|section| section.id != "size" || !section.tables.is_empty());
     sections.extend(refusals::section(data, &subjects));
     sections.extend(trials(data, &subjects));
     sections.extend(dialogues::section(data, &subjects, published));
@@ -127,7 +130,9 @@ fn scores(data: &Data, subjects: &Subjects, study: &Study) -> Section {
 
 fn sizes(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     let mut table = Table::new("", &["family", "models", "cases", "score, %", "published, %"]);
-    let families: BTreeSet<&str> = data.models.iter().map(|(_, facts)| facts.family.as_str()).collect();
+    // Gold solutions and junk have no mean.
+    let models = data.models.iter().filter(|(model, _)| !is_script(model));
+    let families: BTreeSet<&str> = models.map(|(_, facts)| facts.family.as_str()).collect();
     let mut series = Vec::new();
     for family in families {
         let models: Vec<usize> =

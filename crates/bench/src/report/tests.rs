@@ -120,7 +120,7 @@ fn runs_that_nobody_named_apart_are_told_apart() {
     let mut again = run("small", "default", 1, &[("a-1", 0)]);
     again.file = "later.jsonl".into();
     let sources = [run("small", "default", 1, &[("a-1", 1)]), again];
-    assert_eq!(report(&sources, facts).unwrap().conditions, ["default", "later"]);
+    assert_eq!(report(&sources, facts).unwrap().conditions, ["small.default.1", "later"]);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn nothing_is_counted_twice_and_other_rules_are_told_apart() {
     let report = report(&sources, facts).unwrap();
     assert_eq!(
         report.conditions,
-        ["timeout 360 s", "timeout 360 s run", "timeout 360 s run 2", "timeout 1 s"]
+        ["timeout 360 s run 3", "timeout 360 s run", "timeout 360 s run 2", "timeout 1 s"]
     );
     let rows = &report.sections[0].tables[0].rows;
     assert!(rows.len() == 4 && rows.iter().all(|row| row[3].text == "1"), "{rows:?}");
@@ -207,6 +207,7 @@ fn suites_get_a_report_each_and_scripts_are_no_models() {
         of("one", "gold", ""),
         of("one", "big", "2"),
         of("two", "junk", ""),
+        of("three", "big", "2"),
     ];
     let suites = reports(sources, facts).unwrap();
     let told: Vec<(&str, Vec<&str>)> = suites
@@ -216,13 +217,23 @@ fn suites_get_a_report_each_and_scripts_are_no_models() {
             (report.suite.name.as_str(), models.collect())
         })
         .collect();
-    assert_eq!(told, [("one", vec!["small", "big"]), ("two", vec!["gold", "junk"])]);
+    assert_eq!(told, [("one", vec!["small", "big"]), ("three", vec!["big"])]);
+    assert_eq!((suites[0].report.left_out, suites[1].report.left_out), (3, 0));
+    let text = markdown(&suites[0].report);
+    assert!(text.contains("\n\n3 runs of gold solutions or junk are left out, since no model"), "{text}");
+    assert!(!markdown(&suites[1].report).contains("left out"));
     let folder = tempfile::tempdir().unwrap();
     assert!(write_pages(&suites, folder.path()).unwrap().is_empty());
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let index = read("index.html");
-    assert!(index.contains("<a href=\"suite-2/index.html\">two</a>: 2 runs"), "{index}");
+    assert!(index.contains("<a href=\"suite-2/index.html\">three</a>: 1 run,"), "{index}");
     assert!(read("suite-1/index.html").contains("Report on the suite one"));
+    // Without a model's run, scripts have scores but no mean.
+    let scripts = reports(vec![of("two", "gold", ""), of("two", "junk", "")], facts).unwrap();
+    let sections = &scripts[0].report.sections;
+    assert_eq!(sections[0].tables[0].rows.len(), 2);
+    assert!(sections.iter().all(|section| section.id != "size"));
+    assert_eq!(scripts[0].report.left_out, 0);
     // A single report is in the folder itself.
     let only = reports(vec![of("one", "small", "1")], facts).unwrap();
     write_pages(&only, folder.path()).unwrap();

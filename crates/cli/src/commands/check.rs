@@ -89,7 +89,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         report.show(args, ui::line)?;
         return Ok(report.verdict(args, 0));
     }
-    let target = Target::find(&args.path)?;
+    let target = match Target::find(&args.path) {
+        Ok(target) => target,
+        // A team without a usable NPC is still a team whose problems can be told.
+        Err(error) => {
+            let report = Report::of(problems_of(path));
+            if report.errors == 0 {
+                return Err(error);
+            }
+            report.show(args, if args.compiled { ui::note } else { ui::line })?;
+            return Ok(report.verdict(args, 0));
+        }
+    };
     let problems = target.team.check().into_iter().chain(models::problems(&target.team));
     let problems: Vec<Diagnostic> = problems.filter(|problem| target.means(&problem.path)).collect();
     let report = Report::of(problems);
@@ -102,6 +113,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         failed += connect::run(&target.team)?;
     }
     Ok(report.verdict(args, failed))
+}
+
+/// Returns the problems in a team that can't be loaded, or in one of its files.
+fn problems_of(path: &Path) -> Vec<Diagnostic> {
+    let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = if path.is_file() { parent } else { path };
+    let mut problems = folder.to_str().map_or_else(Vec::new, |name| state::search().problems(name));
+    if let Some(file) = path.canonicalize().ok().filter(|file| file.is_file()) {
+        problems.retain(|problem| problem.path.canonicalize().is_ok_and(|path| path == file));
+    }
+    problems
 }
 
 impl Target {

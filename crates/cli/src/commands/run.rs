@@ -183,7 +183,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
     view().spin("begins");
     hooks::start(&session, &team, npc)?;
-    let Spoken { outcome, said } = speak(&session, &team, npc, earlier, schema, &task)?;
+    let Spoken { outcome, said, stopped } = speak(&session, &team, npc, earlier, schema, &task)?;
     let ended = hooks::end(&session, &team, npc, outcome.as_ref().map_or("failed", Outcome::tag));
     view().end_line();
     let outcome = match outcome {
@@ -204,6 +204,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let mut view = view();
     view.end_line();
     if words != Words::Silent {
+        if let Some(limit) = &stopped {
+            ui::note(&limit.reason());
+        }
         match &outcome {
             Outcome::Answer { .. } if args.dry_run => {
                 ui::note("this was a dry run: no call that changes anything was made");
@@ -220,6 +223,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             let mut report = reported(&outcome, args);
             if !matches!(outcome, Outcome::Answer { .. }) && !said.is_empty() {
                 report["text"] = json!(said);
+            }
+            if let Some(limit) = &stopped {
+                report["stopped"] = json!(limit.tag());
             }
             report["usage"] = serde_json::to_value(usage)?;
             report["turns"] = json!(view.turns);
@@ -296,6 +302,8 @@ struct Spoken {
     outcome: Result<Outcome, alara_harness::Error>,
     /// The answer so far.
     said: String,
+    /// The limit that ended the run, if the model answered after it.
+    stopped: Option<Outcome>,
 }
 
 /// Sends a task to the NPC, in a new conversation or an earlier one.
@@ -316,7 +324,7 @@ fn speak(
         }
     };
     let outcome = agent.run(&message);
-    Ok(Spoken { outcome, said: agent.said().to_owned() })
+    Ok(Spoken { outcome, said: agent.said().to_owned(), stopped: agent.stopped().cloned() })
 }
 
 /// Resolves a task: a single word may be a name, so the user is asked what it means.

@@ -13,6 +13,9 @@ use crate::progress::count;
 use crate::screen::one_line;
 use crate::{state, ui};
 
+/// Most characters of a task in the list.
+const TASK: usize = 60;
+
 /// Revert a session's changes in its work directory
 ///
 /// A session is a run, a chat, or a request to an agent of a server.
@@ -50,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sessions = undo::sessions(&root).with_context(|| format!("can't read {}", root.display()))?;
     match (&args.session, args.list) {
         (None, true) => {
-            sessions.iter().for_each(|session| ui::line(&line(session)));
+            sessions.iter().for_each(|session| ui::line(&line(session, &sessions)));
             if sessions.is_empty() {
                 ui::note("no session has changed anything");
             }
@@ -115,7 +118,8 @@ fn works(session: &Recorded) -> Vec<&Path> {
     works
 }
 
-fn line(session: &Recorded) -> String {
+/// Formats a session as one line: its name, time, number of paths and directories, and its task.
+fn line(session: &Recorded, all: &[Recorded]) -> String {
     let begun = &session.entries[0].time;
     let begun = begun
         .parse::<jiff::Timestamp>()
@@ -124,7 +128,24 @@ fn line(session: &Recorded) -> String {
     let works = works(session);
     let paths: usize = works.iter().map(|work| undo::net(session, work).len()).sum();
     let works: Vec<String> = works.iter().map(|work| one_line(&work.display().to_string())).collect();
-    format!("{:<22}  {begun}  {:<10}  {}", session.id, count(paths, "path"), works.join(", "))
+    let mut line = format!("{:<22}  {begun}  {:<10}  {}", session.id, count(paths, "path"), works.join(", "));
+    let what = match session.undoes() {
+        Some(other) => Some(format!("undo of {other}")),
+        None => commit::work(session).0.map(|task| commit::cut(&one_line(&task), TASK)),
+    };
+    if let Some(what) = what {
+        line += &format!("  {what}");
+    }
+    if is_reverted(session, all) {
+        line += "  (reverted)";
+    }
+    line
+}
+
+/// Whether another session undid all changes of `session`, and nothing of them is there again.
+fn is_reverted(session: &Recorded, all: &[Recorded]) -> bool {
+    all.iter().any(|other| other.undoes() == Some(&session.id))
+        && works(session).iter().all(|work| undo::left(session, work).is_ok_and(|left| left.is_empty()))
 }
 
 /// Lists a session's changes by program.
@@ -215,5 +236,34 @@ fn tell(refused: &Refused, work: &Path) {
     };
     tell("changed since", &refused.changed);
     tell("not kept, so it can't be had back", &refused.lost);
-    ui::note("nothing was taken back\nhint: --force overwrites the first, and leaves the second");
+    ui::note(&format!("nothing was taken back\nhint: {}", forced(refused)));
+}
+
+/// Explains what `--force` would do.
+fn forced(refused: &Refused) -> &'static str {
+    match (refused.changed.as_slice(), refused.lost.as_slice()) {
+        ([_], []) => "--force overwrites it",
+        (_, []) => "--force overwrites them",
+        ([], [_]) => "--force leaves it as it is, and takes back the rest",
+        ([], _) => "--force leaves them as they are, and takes back the rest",
+        _ => "--force overwrites what was changed since, and leaves what is not kept as it is",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn force_is_explained_by_what_is_there() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let told =
+            |changed: &[&str], lost: &[&str]| forced(&Refused { changed: paths(changed), lost: paths(lost) });
+        assert_eq!(told(&["a"], &[]), "--force overwrites it");
+        assert_eq!(told(&["a", "b"], &[]), "--force overwrites them");
+        assert_eq!(told(&[], &["a"]), "--force leaves it as it is, and takes back the rest");
+        assert_eq!(told(&[], &["a", "b"]), "--force leaves them as they are, and takes back the rest");
+        let both = "--force overwrites what was changed since, and leaves what is not kept as it is";
+        assert_eq!(told(&["a"], &["b"]), both);
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Blocks of `console` (lines after `$ `, with their output) and `sh` (a script) are run, in one
 //! folder per page.
-//! A block whose first line is a comment with a file name is that file.
+//! A block whose first line is a comment with a file name is that file, with the comment.
+//! JSON has no comments, so the mark `file` names such a file, and so does the text before it.
 //! Anything special about a block is in an HTML comment before it, which readers don't see:
 //!
 //! | mark | meaning |
@@ -25,3 +26,4 @@ mod pictures;
 mod security;
 mod shells;
 mod steps;
+mod tools;

@@ -12,7 +12,7 @@ pub enum Step {
 
 /// Returns the file name in a comment at the start of a block.
 fn named(first: &str) -> Option<&str> {
-    let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
+    let name = first.strip_prefix("# ")?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     (name.contains('.') && !name.contains("..") && !name.starts_with('/') && name.chars().all(fits))
         .then_some(name)
@@ -50,11 +50,14 @@ pub fn steps(block: &Block) -> Vec<Step> {
         "sh" => vec![(0, format!("set -e\n{}", whole()), Vec::new())],
         _ => {
             let first = block.lines.first().map(String::as_str).unwrap_or_default();
+            // Readers copy the whole block.
+            assert!(
+                block.language != "json" || !first.starts_with("//"),
+                "line {}: JSON has no comments: name the file in the text, and in a mark `file: PATH`",
+                block.line
+            );
             let Some(path) = named(first) else { return Vec::new() };
-            // JSON has no comments.
-            let skipped = usize::from(first.starts_with("//"));
-            let text = block.lines[skipped..].iter().map(|line| format!("{line}\n")).collect();
-            return vec![Step::File { path: path.to_owned(), text }];
+            return vec![Step::File { path: path.to_owned(), text: whole() }];
         }
     };
     if let Some(reason) = block.marks.get("needs") {
@@ -74,7 +77,7 @@ pub fn steps(block: &Block) -> Vec<Step> {
 
 #[test]
 fn blocks_become_steps() {
-    let text = "```yaml\n# team/a.npc\nname: a\n```\n```json\n// b.json\n{}\n```\n<!-- exit: 1 -->\n```console\n\
+    let text = "```yaml\n# team/a.npc\nname: a\n```\n<!-- file: b.json -->\n```json\n{}\n```\n<!-- exit: 1 -->\n```console\n\
                 $ x \\\n  y\nout\n$ z\n```\n<!-- needs: gpu -->\n```sh\nx\n```\n```yaml\n# no name: it has blanks\n```\n";
     let page = super::page::Page { path: "x.md".into(), text: text.to_owned() };
     let steps: Vec<Step> = page.blocks().iter().flat_map(steps).collect();

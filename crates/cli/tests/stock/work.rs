@@ -77,8 +77,10 @@ fn delegate_ends_at_its_limits() {
     let given_up = json!({"complete": false, "iterations": 3, "output": "Tried.", "feedback": "More."});
     assert_eq!(results[0].output, given_up);
     assert!(!results[0].ok, "what is not complete did not succeed: {results:?}");
+    assert_eq!(results[0].complaint(), "not complete after 3 tries: More.");
     let (results, _) = dir.calls("lead", no(), &task(json!({"max_iterations": -5})));
     assert_eq!(results[0].output["iterations"], 1);
+    assert_eq!(results[0].complaint(), "not complete after 1 try: More.");
 
     let members = r#"["analyst","chat","coder","reviewer","worker","writer","research"]"#;
     let unknown = task(json!({"npc_name": "nobody"}));

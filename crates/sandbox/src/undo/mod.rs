@@ -194,6 +194,11 @@ impl Recorded {
         self.entries.iter().all(|entry| entry.by.starts_with(BY))
     }
 
+    /// The name of the session that it undid, if it is an undo.
+    pub fn undoes(&self) -> Option<&str> {
+        self.entries.first().filter(|_| self.is_undo())?.by.strip_prefix(BY)
+    }
+
     /// Whether the content of a state was kept.
     pub fn has(&self, state: &State) -> bool {
         match state {

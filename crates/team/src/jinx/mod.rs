@@ -56,6 +56,9 @@ pub struct Jinx {
     /// `None` if it succeeds when no step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
+    /// The error if that is false: a text over its arguments and `out`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Whether a success ends the agent's run, with the output as its answer.
     /// Default false.
     #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]

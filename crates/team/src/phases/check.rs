@@ -29,6 +29,13 @@ pub fn check(source: &Source, node: &Node, phases: &mut Phases, listed: &Listed)
     found.found
 }
 
+/// Checks the names in phases of which a part is unreadable.
+pub fn names(source: &Source, node: &Node, phases: &Phases, listed: &Listed) -> Vec<Diagnostic> {
+    let mut found = Check { source, node, listed, found: Vec::new() };
+    found.names(phases);
+    found.found
+}
+
 struct Check<'a> {
     source: &'a Source,
     node: &'a Node,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use alara_text::nearest;
 
-use super::check::check;
+use super::check::{check, names};
 use super::{Budget, Condition, Expect, Fact, Gate, Next, Phase, Phases, Queue};
 use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};
@@ -54,8 +54,15 @@ pub fn read(
     let mut own = Vec::new();
     let mut phases = build(source, node, &mut own);
     let is_error = |problem: &Diagnostic| problem.severity == Severity::Error;
-    if let Some(phases) = phases.as_mut().filter(|_| !own.iter().any(is_error)) {
-        own.extend(check(source, node, phases, listed));
+    if let Some(phases) = &mut phases {
+        let is_phase = |entry: &&Entry| !KEYS.contains(&entry.key.as_str());
+        let written = node.entries().unwrap_or_default().iter().filter(is_phase).count();
+        if !own.iter().any(is_error) {
+            own.extend(check(source, node, phases, listed));
+        } else if phases.phases.len() == written && !phases.start.is_empty() {
+            // The names are known, whatever else is wrong in a phase.
+            own.extend(names(source, node, phases, listed));
+        }
     }
     let wrong = own.iter().find(|problem| is_error(problem)).cloned();
     diagnostics.append(&mut own);

@@ -61,6 +61,18 @@ impl Team {
         sources.filter_map(|source| read_in_part(&source, &mut Vec::new())).collect()
     }
 
+    /// Whether everything that is wrong in the file of an unusable jinx is before its steps, so that
+    /// these are known.
+    fn reads_the_steps_of(&self, jinx: &Jinx) -> bool {
+        let first = jinx.steps.iter().map(|step| step.location.line).min();
+        let errors = self.diagnostics.iter().filter(|problem| problem.path == jinx.path);
+        first.is_some_and(|first| {
+            errors
+                .filter(|problem| problem.severity == Severity::Error)
+                .all(|problem| problem.location.line < first)
+        })
+    }
+
     fn analyse(&self, found: &mut Vec<Diagnostic>) {
         let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
         let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
@@ -72,6 +84,12 @@ impl Team {
         let broken = self.broken_jinxes();
         let own = self.jinxes.iter().filter(|jinx| is_own(jinx));
         found.extend(syntax::check(own.chain(&broken), &text_of));
+        for jinx in broken.iter().filter(|jinx| self.reads_the_steps_of(jinx)) {
+            let with_it: Vec<Jinx> = self.jinxes.iter().chain([jinx]).cloned().collect();
+            let all = check(&with_it, &unusable, &keys, &text_of);
+            found.extend(all.into_iter().filter(|problem| problem.path == jinx.path));
+            self.addressed(jinx, &jinx.steps, found);
+        }
         let own = |jinx: &&Jinx| self.directory.is_some() && is_own(jinx);
         let undescribed = |jinx: &&Jinx| jinx.description.is_empty() && self.reaches(&jinx.name);
         found.extend(self.jinxes.iter().filter(own).filter(undescribed).map(undescribed_jinx));

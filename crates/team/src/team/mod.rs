@@ -250,7 +250,17 @@ impl Team {
     fn load_with(directory: &Path, user: Option<&Path>, work: &Path) -> Result<Self, Error> {
         let mut diagnostics = Vec::new();
         let listing = files::on_disk(directory, &mut diagnostics)?;
-        Team::read(&listing, user, work, diagnostics)
+        Team::read(&listing, user, work, &mut diagnostics)
+    }
+
+    /// The problems in the files of a team that can't be loaded.
+    fn problems_with(directory: &Path, user: Option<&Path>, work: &Path) -> Vec<Diagnostic> {
+        let mut diagnostics = Vec::new();
+        let listing = files::on_disk(directory, &mut diagnostics);
+        match listing.and_then(|listing| Team::read(&listing, user, work, &mut diagnostics)) {
+            Ok(team) => team.diagnostics,
+            Err(_) => diagnostics,
+        }
     }
 
     fn stock_with(name: &str, user: Option<&Path>, work: &Path) -> Result<Self, Error> {
@@ -259,14 +269,15 @@ impl Team {
             .ok_or_else(|| Error::unknown("built-in team", name, stock::teams().map(String::as_str)))?;
         let mut diagnostics = Vec::new();
         let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut diagnostics);
-        Team::read(&listing, user, work, diagnostics)
+        Team::read(&listing, user, work, &mut diagnostics)
     }
 
+    /// Reads a team; it gets the diagnostics.
     fn read(
         listing: &Listing,
         user: Option<&Path>,
         work: &Path,
-        mut diagnostics: Vec<Diagnostic>,
+        diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<Self, Error> {
         // Programs run in the work directory; a team's folder is next to the files that it works
         // on.
@@ -275,14 +286,14 @@ impl Team {
         let mut above = Above { jinxes: Library::stock().clone(), modules, ..Above::default() };
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
-            let files = files::jinxes(&Folder::root(user.to_owned()), &mut diagnostics);
-            above.user = Layer::read(&files, &mut diagnostics).trusted();
+            let files = files::jinxes(&Folder::root(user.to_owned()), diagnostics);
+            above.user = Layer::read(&files, diagnostics).trusted();
             above.user.look(&above.modules);
             watch.user = Some(user.to_owned());
         }
-        let mut team = assemble::team(listing, &above, &mut watch, &mut diagnostics)?;
+        let mut team = assemble::team(listing, &above, &mut watch, diagnostics)?;
         team.place_below("");
-        team.diagnostics = diagnostics;
+        team.diagnostics = std::mem::take(diagnostics);
         team.watch = watch.begun();
         Ok(team)
     }

@@ -5,6 +5,7 @@ use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 use super::files::{Folder, is_team};
 use super::{Team, stock as built_in};
 use crate::error::Error;
+use crate::types::Diagnostic;
 
 /// The team that is used if none is named and the directory has none.
 const DEFAULT: &str = "alara";
@@ -46,8 +47,7 @@ impl Search {
     /// # Errors
     /// There is no such team, or it has no lead.
     pub fn team(&self, name: Option<&str>) -> Result<Team, Error> {
-        let user =
-            self.config_home.as_ref().map(|home| home.join("alara/jinxes")).filter(|path| path.is_dir());
+        let user = self.user();
         let load = |path: &Path| Team::load_with(path, user.as_deref(), &self.workdir);
         let stock = |name: &str| Team::stock_with(name, user.as_deref(), &self.workdir);
         let Some(name) = name else {
@@ -80,6 +80,19 @@ impl Search {
         }
         let known = self.names();
         Err(Error::unknown("team", name, known.iter().map(String::as_str)))
+    }
+
+    /// The problems in the files of a team that has no lead, and so can't be loaded: the one with
+    /// this name in the work directory, or at this path.
+    /// Empty if there is none.
+    pub fn problems(&self, name: &str) -> Vec<Diagnostic> {
+        let path = self.here(name).into_iter().find(|path| is_team_at(path));
+        path.map_or_else(Vec::new, |path| Team::problems_with(&path, self.user().as_deref(), &self.workdir))
+    }
+
+    /// The folder of the user's own jinxes.
+    fn user(&self) -> Option<PathBuf> {
+        self.config_home.as_ref().map(|home| home.join("alara/jinxes")).filter(|path| path.is_dir())
     }
 
     /// The paths of a team with this name in the work directory.

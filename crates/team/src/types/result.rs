@@ -218,8 +218,8 @@ impl ToolResult {
         let (output, error, missing) = self.within(limit);
         let failed = match (self.ok, self.exit) {
             (true, _) => String::new(),
-            (false, Some(exit)) => format!("exit status {exit}"),
-            (false, None) => "failed".to_owned(),
+            (false, Some(exit)) if exit != 0 => format!("exit status {exit}"),
+            (false, _) => "failed".to_owned(),
         };
         let error = if self.ok || error == failed { String::new() } else { error };
         let cut = if missing == 0 { String::new() } else { format!("({missing} bytes are left out)") };

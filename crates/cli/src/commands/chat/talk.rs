@@ -203,6 +203,7 @@ impl<'s> Talk<'s> {
         let scope = if name == self.first { String::new() } else { format!("@{name}") };
         let mut agent = Agent::resume(&self.session, team, npc, &scope, conversation.records.clone())?;
         let outcome = agent.run(&conversation.message(text));
+        let stopped = agent.stopped().map(Outcome::reason);
         conversation.records = agent.into_records();
         conversation.news.clear();
         if name == self.npc {
@@ -213,6 +214,10 @@ impl<'s> Talk<'s> {
         let usage = conversation.usage(before);
         let status = status(&usage, conversation.last_turn(), context);
         Ok(match outcome {
+            Outcome::Answer { text } if stopped.is_some() => {
+                let remark = format!("{}\n[{status}]", stopped.unwrap_or_default());
+                Next::Said { text: Some(text), remark }
+            }
             Outcome::Answer { text } => Next::Said { text: Some(text), remark: format!("[{status}]") },
             Outcome::Cancelled => Next::Remark(format!("interrupted\n[{status}]")),
             other => Next::Remark(format!("{}\n[{status}]", other.reason())),

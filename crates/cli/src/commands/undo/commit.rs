@@ -20,6 +20,16 @@ const FROM_INPUT: [&str; 2] = ["--pathspec-from-file=-", "--pathspec-file-nul"];
 /// # Errors
 /// The directory isn't in a git work tree, a path has changed since, or git fails.
 pub fn commit(session: &Recorded, work: &Path) -> anyhow::Result<Option<(String, usize)>> {
+    if let Err(error) = git(work, &["rev-parse", "--is-inside-work-tree"], b"") {
+        // A broken repository is another matter than none.
+        if work.ancestors().any(|folder| folder.join(".git").exists()) {
+            return Err(error);
+        }
+        bail!(
+            "{} is not in a git repository\nhint: git init makes one; the files stay as they are",
+            work.display()
+        );
+    }
     // Ignored files aren't listed.
     let known = git(work, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], b"")?;
     let known = names(&known);
@@ -61,23 +71,36 @@ fn names(list: &[u8]) -> BTreeSet<&[u8]> {
 
 /// Returns a message with the task as its subject, followed by the session that made the changes.
 fn message(session: &Recorded) -> String {
+    let (task, model) = work(session);
+    let task = task.unwrap_or_else(|| format!("Changes of the session {}", session.id));
+    let model = model.map_or_else(String::new, |model| format!(" by {model}"));
+    format!("{}\n\nMade{model} in the alara session {}.", cut(&task, SUBJECT), session.id)
+}
+
+/// Returns the first line of a session's task, and the model that worked on it, as its trace has
+/// them.
+pub fn work(session: &Recorded) -> (Option<String>, Option<String>) {
     let traced = session.entries.iter().map(|entry| &entry.trace).find(|path| path.is_file());
     let records = traced.and_then(|path| trace::read(path).ok()).unwrap_or_default();
-    let (mut task, mut model) = (format!("Changes of the session {}", session.id), String::new());
-    for entry in records.iter().rev() {
-        match &*entry.record {
-            Record::User { text } => {
-                let first = text.lines().map(str::trim).find(|line| !line.is_empty());
-                first.unwrap_or(&task).to_owned().clone_into(&mut task);
-            }
-            Record::Start(start) => model = format!(" by {}", start.model),
-            _ => {}
-        }
+    let first_line =
+        |text: &str| text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
+    let task = records.iter().find_map(|entry| match &*entry.record {
+        Record::User { text } => first_line(text),
+        _ => None,
+    });
+    let model = records.iter().find_map(|entry| match &*entry.record {
+        Record::Start(start) => Some(start.model.clone()),
+        _ => None,
+    });
+    (task, model)
+}
+
+/// Shortens a text to `most` characters.
+pub fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
     }
-    if task.chars().count() > SUBJECT {
-        task = format!("{}…", task.chars().take(SUBJECT - 1).collect::<String>().trim_end());
-    }
-    format!("{task}\n\nMade{model} in the alara session {}.", session.id)
+    format!("{}…", text.chars().take(most - 1).collect::<String>().trim_end())
 }
 
 /// Runs git in `work` and returns its output.

@@ -157,7 +157,13 @@ impl Agent<'_, '_> {
         if !may || !worked || self.turns.is_some() {
             return outcome;
         }
-        self.close(deadline).unwrap_or(outcome)
+        match self.close(deadline) {
+            Some(answer) => {
+                self.stopped = Some(outcome);
+                answer
+            }
+            None => outcome,
+        }
     }
 
     fn close(&mut self, deadline: Option<Instant>) -> Option<Outcome> {

@@ -67,6 +67,8 @@ pub struct Agent<'a, 's: 'a> {
     said: String,
     /// The files that the task names and that were missing when it began.
     awaited: Vec<String>,
+    /// The limit that ended the latest run, although the model then answered.
+    stopped: Option<Outcome>,
 }
 
 /// What an agent gets in addition to its NPC.
@@ -222,6 +224,7 @@ impl<'a, 's> Agent<'a, 's> {
         }
         let Given { scope, depth, hook, .. } = given;
         let (deadline, turns, loosened, said, awaited) = (None, None, Vec::new(), String::new(), Vec::new());
+        let stopped = None;
         Ok(Agent {
             session,
             team,
@@ -239,6 +242,7 @@ impl<'a, 's> Agent<'a, 's> {
             loosened,
             said,
             awaited,
+            stopped,
         })
     }
 
@@ -283,6 +287,12 @@ impl<'a, 's> Agent<'a, 's> {
         self.records
     }
 
+    /// The limit that ended the latest run, if its outcome is an answer that the model gave only
+    /// because it was asked for one then.
+    pub fn stopped(&self) -> Option<&Outcome> {
+        self.stopped.as_ref()
+    }
+
     /// The usage of this conversation's turns so far.
     pub fn usage(&self) -> Usage {
         trace::usage(self.records())
@@ -319,6 +329,7 @@ impl<'a, 's> Agent<'a, 's> {
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
         self.said.clear();
+        self.stopped = None;
         self.awaited = named_files::absent(task, self.session.sandbox.work());
         self.push(Record::User { text: task.to_owned() })?;
         let own = self.npc.limits.seconds.map(Duration::from_secs);

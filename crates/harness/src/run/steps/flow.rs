@@ -50,6 +50,9 @@ impl Stop {
 
     /// The failure of a step whose values can't be evaluated.
     pub(super) fn wrong(step: &Step, reason: &str) -> Self {
+        if reason.starts_with(template::NO_SECTION) {
+            return Stop::failed(step, ToolResult::failed(reason));
+        }
         let which = match (step.name.as_str(), step.location.line) {
             ("", 0) => "a step".to_owned(),
             ("", line) => format!("the step in line {line}"),

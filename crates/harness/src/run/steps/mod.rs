@@ -17,7 +17,7 @@ mod work;
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-use crate::jinx::template::{Scope, holds};
+use crate::jinx::template::{Scope, fill, holds};
 use crate::jinx::{Jinx, Skill};
 use crate::run::session::Caller;
 use crate::team::{Npc, Team};
@@ -56,7 +56,7 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
         run.scope.bind("out", &result.output);
         let error = match holds(ok, &run.scope) {
             Ok(true) => None,
-            Ok(false) => Some(format!("the result is no success by `{ok}`")),
+            Ok(false) => Some(failure(jinx, ok, &run.scope)),
             Err(reason) => Some(format!("`ok` can't be evaluated: {reason}")),
         };
         result.ok = error.is_none();
@@ -64,6 +64,14 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
     }
     result.last = result.ok && (jinx.last || run.last);
     Ok(result)
+}
+
+/// Explains that the result of a jinx doesn't meet its condition `ok`.
+fn failure(jinx: &Jinx, ok: &str, scope: &Scope) -> String {
+    let text = jinx.failure.as_ref().and_then(|text| fill(&Value::from(text.as_str()), scope).ok());
+    let text = text.map(|text| text.as_str().map_or_else(|| text.to_string(), str::to_owned));
+    text.filter(|text| !text.trim().is_empty())
+        .unwrap_or_else(|| format!("the steps ended, but `{ok}` is false"))
 }
 
 /// The names that every step of a jinx can use: `ctx`, `npc`, `team`, `skills`, `skill`.

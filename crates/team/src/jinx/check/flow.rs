@@ -26,12 +26,13 @@ pub fn check(jinx: &Jinx, known: &Known, store: &[&str], report: &mut Report) {
     if jinx.skill.is_some() {
         scope.insert("skill".to_owned(), true);
     }
-    if let Some(ok) = &jinx.ok {
+    let ok = jinx.ok.as_deref().map(Text::Expression);
+    for text in ok.into_iter().chain(jinx.failure.as_deref().map(Text::Template)) {
         let mut scope = scope.clone();
         scope.insert("out".to_owned(), true);
         Flow { jinx, known, store, report, lost: BTreeSet::new(), outside: None }.text(
             Location { line: 1, column: 1 },
-            Text::Expression(ok),
+            text,
             &scope,
         );
     }

@@ -25,7 +25,7 @@ use crate::types::{Diagnostic, Effect, Location, Severity, Verdict};
 use crate::yaml::{Entry, Node};
 
 /// The keys of a file that have an effect.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "tests",
     "jinx_name",
     "name",
@@ -36,6 +36,7 @@ const KEYS: [&str; 19] = [
     "env",
     "timeout",
     "ok",
+    "failure",
     "final",
     "hidden",
     "permissions",
@@ -158,6 +159,12 @@ impl Reader<'_> {
             jinx.timeout = timeout;
         }
         jinx.ok = key("ok").and_then(|node| self.expression(node, "ok"));
+        if let Some(text) = key("failure") {
+            jinx.failure = self.text(text, "failure");
+            if key("ok").is_none() {
+                self.warning(text.location, "`failure` has no effect without `ok`".to_owned());
+            }
+        }
         if let Some(flag) = key("final") {
             jinx.last = self.flag(flag, "final").unwrap_or_default();
         }

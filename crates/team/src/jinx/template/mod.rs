@@ -26,6 +26,7 @@ pub use quotes::{Quoted, quoted_placeholder};
 pub use scope::Scope;
 pub use scope::put;
 use scope::{dynamic, json};
+pub use section::NO_SECTION;
 
 /// Most instructions of one expression or text: far more than any needs, and at most a second of
 /// work.
@@ -161,6 +162,9 @@ fn explain(error: &Error, text: &str, names: &HashSet<String>, scope: &Scope) ->
         }
     }
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+    if detail.starts_with(NO_SECTION) {
+        return detail;
+    }
     let line = text.trim().lines().next().unwrap_or_default();
     let end = line.floor_char_boundary(SHOWN);
     let more = if end < text.trim().len() { "…" } else { "" };

@@ -5,6 +5,10 @@ use alara_text::nearest;
 use minijinja::value::{Rest, Value as Dynamic};
 use minijinja::{Error, ErrorKind};
 
+/// Begins the error about a section that a skill doesn't have.
+/// Whoever asked for it knows the section, but not the expression that looks it up.
+pub const NO_SECTION: &str = "there is no section ";
+
 /// The text of a section.
 /// It is found by its exact title, then ignoring case, by a part of its title, or by a similar
 /// title.
@@ -45,9 +49,8 @@ pub(super) fn section(skill: &Dynamic, name: Rest<Option<String>>) -> Result<Str
             Ok(lines.map(|(key, value)| format!("{key}: {value}")).collect::<Vec<_>>().join("\n"))
         }
         _ => {
-            let skill = text("name").unwrap_or_default();
             let titles = titles.join(", ");
-            let message = format!("the skill `{skill}` has no section `{name}`; it has: {titles}");
+            let message = format!("{NO_SECTION}`{name}`; sections: {titles}");
             Err(Error::new(ErrorKind::InvalidOperation, message))
         }
     }

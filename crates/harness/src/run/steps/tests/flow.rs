@@ -169,7 +169,15 @@ fn success_is_what_ok_says() {
     );
     check(
         "ok: \"not out is match('^Error')\"\nsteps: [{engine: text, text: 'Error: gone'}]",
-        r#"{"ok":false,"exit":0,"output":"Error: gone","error":"the result is no success by `not out is match('^Error')`"}"#,
+        r#"{"ok":false,"exit":0,"output":"Error: gone","error":"the steps ended, but `not out is match('^Error')` is false"}"#,
+    );
+    check(
+        "ok: out.done\nfailure: 'not done: {{ out.left }} left'\nsteps: [{return: {done: false, left: 2}}]",
+        r#"{"ok":false,"exit":0,"output":"{\"done\":false,\"left\":2}","error":"not done: 2 left"}"#,
+    );
+    check(
+        "ok: out.done\nfailure: '{{ nope }}'\nsteps: [{return: {done: false}}]",
+        r#"{"ok":false,"exit":0,"output":"{\"done\":false}","error":"the steps ended, but `out.done` is false"}"#,
     );
     check(
         "inputs: [{most: 3}]\nok: out.n <= most\nsteps: [{return: {n: '{{ most }}'}}]",
