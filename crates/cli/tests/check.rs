@@ -121,7 +121,7 @@ fn one_error_in_a_file_hides_no_other() {
         "jinxes/bad.jinx:2:9: error: ",
         "jinxes/bad.jinx:3:21: error: ",
         "jinxes/bad.jinx:5:3: error: call of `own`: argument `q` is missing",
-        "jinxes/bad.jinx:6:30: error: `x` is not defined",
+        "jinxes/bad.jinx:6:31: error: `x` is not defined",
     ] {
         assert!(text.lines().any(|line| line.starts_with(expected)), "{expected}\n{text}");
     }

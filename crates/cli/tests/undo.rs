@@ -15,9 +15,10 @@ fn worked(commands: &[&str], more: &[&str]) -> TestDir {
 }
 
 fn run(dir: &TestDir, more: &[&str]) {
+    // The next run writes a new trace.
+    let _ = std::fs::remove_file(dir.path("trace.jsonl"));
     let output = dir.task().args(more).output().unwrap();
     assert!(code(&output) < 2, "{}", text(&output.stderr));
-    std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
 }
 
 /// Returns exit code, stdout and stderr of `alara undo`.

@@ -61,8 +61,8 @@ impl Team {
         sources.filter_map(|source| read_in_part(&source, &mut Vec::new())).collect()
     }
 
-    /// Whether everything that is wrong in the file of an unusable jinx is before its steps, so that
-    /// these are known.
+    /// Whether everything that is wrong in the file of an unusable jinx is before its steps, so
+    /// that these are known.
     fn reads_the_steps_of(&self, jinx: &Jinx) -> bool {
         let first = jinx.steps.iter().map(|step| step.location.line).min();
         let errors = self.diagnostics.iter().filter(|problem| problem.path == jinx.path);
