@@ -204,7 +204,10 @@ fn skills() {
         ["Up through", "Right over", "Two ropes"].iter().all(|part| all.as_str().unwrap().contains(part))
     );
     let missing = setup.call("weaver", "knots", json!({"section": "splice"}));
-    assert!(!missing.ok && missing.error.contains("has no section `splice`; it has: bowline, reef, merging"));
+    assert!(
+        !missing.ok
+            && missing.error.contains("there is no section `splice`; sections: bowline, reef, merging")
+    );
     let sewing = setup.team.jinx("sewing").unwrap().skill.as_ref().unwrap();
     let titles: Vec<&str> = sewing.sections.iter().map(|(title, _)| title.as_str()).collect();
     assert_eq!((sewing.introduction.as_str(), titles), ("Sew slowly.", vec!["Threads", "Stitches"]));
