@@ -34,7 +34,7 @@ fn main() {
         let call = ToolCall { id: "call_1".to_owned(), name: jinx.to_owned(), arguments };
         criterion.bench_function(name, |bencher| {
             bencher.iter(|| {
-                let result = tool::execute(&caller, &npc.jinxes, &call);
+                let result = tool::execute(&caller, &tool::Offered::of(&npc.jinxes), &call);
                 assert!(result.is_ok_and(|result| result.ok));
             });
         });

@@ -61,7 +61,7 @@ impl NpcTeam {
         let npc = self.npc(npc);
         let caller = Caller { npc: Some(npc), ..Caller::person(&session, &self.team) };
         let call = ToolCall { id: "call_1".into(), name: jinx.into(), arguments: map(arguments) };
-        let result = tool::execute(&caller, &npc.jinxes, &call).unwrap();
+        let result = tool::execute(&caller, &tool::Offered::of(&npc.jinxes), &call).unwrap();
         drop(session);
         (result, model)
     }
@@ -280,7 +280,7 @@ fn permissions() {
         let caller = Caller { npc: Some(weaver), ..Caller::person(&session, &setup.team) };
         let arguments = map(json!({"bash_command": command}));
         let call = ToolCall { id: "c".into(), name: "shell".into(), arguments };
-        let result = tool::execute(&caller, &weaver.jinxes, &call).unwrap();
+        let result = tool::execute(&caller, &tool::Offered::of(&weaver.jinxes), &call).unwrap();
         drop(session);
         (result.ok, result.error, asked.into_inner().unwrap())
     };

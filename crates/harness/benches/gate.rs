@@ -32,7 +32,8 @@ fn main() {
     let call = |tool: &str, arguments: Value| {
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         let call = ToolCall { id: "call_1".to_owned(), name: tool.to_owned(), arguments };
-        let result = tool::execute(&caller, &npc.jinxes, &call).expect("a text can be made");
+        let result =
+            tool::execute(&caller, &tool::Offered::of(&npc.jinxes), &call).expect("a text can be made");
         assert!(result.ok, "{result:?}");
     };
     for id in 0..ORDERS {

@@ -237,6 +237,11 @@ impl Sandbox {
         }
     }
 
+    /// How its programs are isolated.
+    pub fn isolation(&self) -> Isolation {
+        self.policy.isolation
+    }
+
     /// Whether programs can't change anything in the work directory.
     pub fn is_read_only(&self) -> bool {
         let enforced = self.enforced();

@@ -38,7 +38,7 @@ impl TeamDir {
             let id = format!("call_{index}");
             if npc.jinxes.iter().any(|listed| listed == name) {
                 let call = ToolCall { id, name: (*name).to_owned(), arguments };
-                tool::execute(&caller, &npc.jinxes, &call).unwrap()
+                tool::execute(&caller, &tool::Offered::of(&npc.jinxes), &call).unwrap()
             } else {
                 tool::call(&caller, team.jinx(name).unwrap(), &arguments, &id).unwrap()
             }

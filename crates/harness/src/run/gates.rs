@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use alara_policy::Decision;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
@@ -11,11 +12,10 @@ use crate::gate::{Done, Gate};
 use crate::hidden::{self, CALL};
 use crate::jinx::Jinx;
 use crate::ledger::Change;
-use crate::run::review;
 use crate::run::session::Caller;
-use crate::team::Team;
+use crate::team::{Npc, Team};
 use crate::trace::Record;
-use crate::types::{Blocked, ToolResult, Verdict};
+use crate::types::ToolResult;
 
 /// The gates that learn from every call of a session, whoever makes it: after one NPC writes a
 /// file, another NPC's gate no longer trusts what it knew of it.
@@ -55,34 +55,12 @@ fn seen<'c>(jinx: &'c Jinx, arguments: &'c Map<String, Value>) -> (&'c str, Cow<
     }
 }
 
-/// Checks a call against the gates of its NPC; the result is the refusal.
-/// The verdict of each gate with a rule about the call is recorded.
-/// Gates don't check calls that a person starts.
-///
-/// # Errors
-/// The trace can't be written.
-pub fn hold(
-    caller: &Caller,
-    jinx: &Jinx,
-    arguments: &Map<String, Value>,
-) -> Result<Option<ToolResult>, Error> {
-    let Some(npc) = caller.npc else { return Ok(None) };
+/// The decision of an NPC's gates about its call.
+pub fn decide(caller: &Caller, npc: &Npc, jinx: &Jinx, arguments: &Map<String, Value>) -> Decision {
     let (tool, arguments) = seen(jinx, arguments);
-    let mut told = None;
-    for gate in &npc.gate.gates {
-        let key = key(gate);
-        if !gate.is_about(tool, &arguments) {
-            continue;
-        }
-        let blocked = caller.trace.ledger(&key, |ledger| gate.verdict(ledger, tool, &arguments));
-        let (verdict, by) = match &blocked {
-            Some(blocked) => (Verdict::Deny, format!("the rule `{}` of {key}", blocked.rule)),
-            None => (Verdict::Allow, key),
-        };
-        caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
-        told = Blocked::told(told, blocked);
-    }
-    Ok(told.map(ToolResult::blocked))
+    Decision::by_gates(&npc.gate.gates, tool, &arguments, |gate| {
+        caller.trace.ledger(&key(gate), |ledger| gate.verdict(ledger, tool, &arguments))
+    })
 }
 
 /// Lets the gates of the session learn from a call that was made, and records the changes.
@@ -96,7 +74,7 @@ pub fn observe(
     arguments: &Map<String, Value>,
     result: &ToolResult,
 ) -> Result<(), Error> {
-    if *result == review::not_made() {
+    if result.dry_run {
         return Ok(());
     }
     // A person may have changed the arguments.

@@ -6,6 +6,7 @@ use crate::replay::{self, Replay};
 use crate::run::{Agent, Mocks, Session};
 use crate::testing::Fixture;
 use crate::trace::{self, Entry};
+use crate::types::Verdict;
 
 const GATE: &str = r#"
 observe:

@@ -9,43 +9,37 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use alara_policy::decision::{self, Decision};
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::jinx::{Jinx, Kind};
 use crate::run::session::{Caller, Notice, Session};
-use crate::run::{refusals, tool};
+use crate::run::tool;
 use crate::team::{Hook, HookEvent, Npc, Team};
-use crate::trace::Record;
-use crate::types::{ToolResult, Verdict};
+use crate::types::ToolResult;
 
 /// Most bytes of a hook's message that a model reads.
 const BYTES: usize = 4096;
 /// How long a hook at the end may take after an interrupt.
 const FINISH: Duration = Duration::from_secs(5);
 
-/// Runs the hooks before a call; the result is the refusal.
-/// A hook that fails, or can't run, refuses the call.
+/// Runs the hooks before a call.
+/// A hook that fails, or can't run, denies the call.
 ///
 /// # Errors
 /// As [`tool::call`].
-pub fn before(
-    caller: &Caller,
-    jinx: &Jinx,
-    arguments: &Map<String, Value>,
-) -> Result<Option<ToolResult>, Error> {
+pub fn before(caller: &Caller, jinx: &Jinx, arguments: &Map<String, Value>) -> Result<Decision, Error> {
     for hook in hooks(caller, HookEvent::BeforeTool, jinx) {
         let facts = json!({"tool": jinx.name, "arguments": arguments});
         let result = run(caller, hook, facts)?;
         if !result.ok {
-            let by = refusals::by_hook(&hook.name);
-            let error = format!("`{}` is refused by {by}: {}", jinx.name, message(&result));
-            let refused = Record::Permission { jinx: jinx.name.clone(), verdict: Verdict::Deny, by };
-            caller.trace.push(caller.scope, refused)?;
-            return Ok(Some(ToolResult::failed(error)));
+            let by = decision::hook(&hook.name);
+            let why = format!("`{}` is refused by {by}: {}", jinx.name, message(&result));
+            return Ok(Decision::denied(by, why));
         }
     }
-    Ok(None)
+    Ok(Decision::default())
 }
 
 /// Runs the hooks after a call.

@@ -2,21 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use alara_policy::decision::{self, LIST};
+
 use crate::trace::Record;
 use crate::types::Verdict;
-
-/// The name that a trace records for a refusal because the tool isn't on the NPC's list.
-pub(super) const LIST: &str = "the NPC's list";
-
-/// The name that a trace records for a refusal by a phase.
-pub(super) fn by_phase(phase: &str) -> String {
-    format!("the phase `{phase}`")
-}
-
-/// The name that a trace records for a refusal by a hook.
-pub(super) fn by_hook(hook: &str) -> String {
-    format!("the hook `{hook}`")
-}
 
 /// Whether the last call of a run that could have changed something was refused.
 /// `changes` tells whether the tool of this name may change anything; `None` if that is unknown.
@@ -46,10 +35,7 @@ pub fn refusals<'r>(records: impl IntoIterator<Item = &'r Record>) -> BTreeMap<S
         Record::ToolResult { result, .. } | Record::Jinx { result, .. } => {
             result.blocked.as_ref().map(|blocked| format!("rule {}", blocked.rule))
         }
-        Record::Permission { verdict: Verdict::Deny, by, .. } => {
-            let (kind, name) = by.strip_prefix("the ")?.strip_suffix('`')?.split_once(" `")?;
-            ["phase", "hook"].contains(&kind).then(|| format!("{kind} {name}"))
-        }
+        Record::Permission { verdict: Verdict::Deny, by, .. } => decision::refuser(by),
         _ => None,
     };
     let mut counts = BTreeMap::new();
@@ -124,8 +110,8 @@ mod tests {
             result("own"),
             step,
             permission(Verdict::Allow, "shop.gate"),
-            permission(Verdict::Deny, &by_phase("verify")),
-            permission(Verdict::Deny, &by_hook("guard")),
+            permission(Verdict::Deny, "the phase `verify`"),
+            permission(Verdict::Deny, "the hook `guard`"),
             permission(Verdict::Deny, "team.ctx:3"),
             result("open"),
         ];

@@ -7,7 +7,7 @@
 //! With `--ask` nothing is written that a person has not seen or edited.
 //! A dry run changes nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
@@ -17,8 +17,9 @@ use crate::jinx::{Action, Jinx, Offer, Steps};
 use crate::permission::Question;
 use crate::prompt::offer;
 use crate::run::guarded::{decided, refusal};
-use crate::run::session::{Caller, Notice};
-use crate::sandbox::{Guarding, Proposal, ProposedFile, Risk, Sandbox};
+use crate::run::session::{Caller, Notice, Session};
+use crate::run::steps::run;
+use crate::sandbox::{Guarding, Policy, Proposal, ProposedFile, Risk, Sandbox};
 use crate::trace::Record;
 use crate::types::{Effect, ToolResult, Verdict};
 
@@ -37,9 +38,9 @@ pub struct Planned {
     pub note: String,
 }
 
-/// The result of a call that a dry run doesn't make.
-pub fn not_made() -> ToolResult {
-    ToolResult::succeeded(DRY)
+/// The result of a call that a dry run leaves out.
+pub fn left_out() -> ToolResult {
+    ToolResult { dry_run: true, ..ToolResult::succeeded(DRY) }
 }
 
 /// Asks about a call, if it needs a review before it is made.
@@ -60,7 +61,7 @@ pub fn plan(
         return Ok(Ok(Planned { arguments, edited: false, note }));
     }
     if session.dry_run {
-        return Ok(Err(not_made()));
+        return Ok(Err(left_out()));
     }
     let Some(npc) = caller.npc.filter(|_| unwatched && session.sandbox.reviews()) else {
         return Ok(Ok(Planned { arguments, edited: false, note }));
@@ -68,7 +69,7 @@ pub fn plan(
     let plan = CallPlan {
         jinx,
         offer: offer(caller.team, caller.npc),
-        file: written(jinx, &arguments, session.sandbox.work()),
+        file: preview(caller, jinx, &arguments),
         arguments: arguments.clone(),
         edited: Mutex::default(),
     };
@@ -130,35 +131,30 @@ fn has_programs(steps: &Steps) -> bool {
     })
 }
 
-/// The file as a stock tool's call would write it, as far as its arguments tell.
-fn written(jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<ProposedFile> {
-    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
-    let path = text("path").filter(|_| jinx.trusted)?;
-    let file = work.join(path);
-    let before = match file.metadata() {
-        Ok(found) if found.is_file() && found.len() <= BYTES => Some(std::fs::read(&file).ok()?),
-        Ok(_) => return None,
-        Err(_) => None,
+/// The file that a stock tool's call would write, found by making the call on a copy.
+fn preview(caller: &Caller, jinx: &Jinx, arguments: &Map<String, Value>) -> Option<ProposedFile> {
+    let named = arguments.get("path").and_then(Value::as_str).filter(|_| jinx.trusted)?;
+    let path = PathBuf::from(named);
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    let read = |file: &Path| match file.symlink_metadata() {
+        Ok(found) if found.is_file() && found.len() <= BYTES => Some(Some(std::fs::read(file).ok()?)),
+        Ok(_) => None,
+        Err(_) => Some(None),
     };
-    let after = match jinx.name.as_str() {
-        "write_file" => {
-            let mut content = text("content")?.to_owned();
-            if arguments.get("newline") != Some(&Value::Bool(false)) && !content.ends_with('\n') {
-                content.push('\n');
-            }
-            content
-        }
-        "edit_file" => {
-            let (find, replace) = (text("find")?, text("replace")?);
-            let before = std::str::from_utf8(before.as_ref()?).ok()?;
-            // Without an exact match, only the tool itself can tell.
-            let is_clear =
-                before.matches(find).count() == 1 && arguments.get("edits").is_none_or(Value::is_null);
-            is_clear.then(|| before.replace(find, replace))?
-        }
-        _ => return None,
-    };
-    Some(ProposedFile { path: PathBuf::from(path), before, after: Some(after.into_bytes()) })
+    let sandbox = caller.session.sandbox;
+    let before = read(&sandbox.work().join(&path)).filter(|_| is_below)?;
+    let work = tempfile::tempdir().ok()?;
+    let copy = work.path().join(&path);
+    if let Some(bytes) = &before {
+        std::fs::create_dir_all(copy.parent()?).ok()?;
+        std::fs::write(&copy, bytes).ok()?;
+    }
+    let policy = Policy { isolation: sandbox.isolation(), ..Policy::default() };
+    let alone = Sandbox::new(work.path(), policy).ok()?;
+    let session = Session::new(caller.session.models, &alone);
+    let result = run(jinx, arguments.clone(), &Caller::person(&session, caller.team)).ok()?;
+    let after = read(&copy)?;
+    (result.ok && after != before).then_some(ProposedFile { path, before, after })
 }
 
 /// A call that is about to be made.

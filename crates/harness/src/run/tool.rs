@@ -6,93 +6,128 @@
 
 use std::time::Instant;
 
-use alara_engine::{ToolCall, nearest, violation};
+use alara_engine::{Tool, ToolCall, violation};
+use alara_policy::decision::{Decision, Judgement, LIST};
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::hidden::{self, CALL};
+use crate::hidden::{self, CALL, UNLOCK};
 use crate::jinx::Jinx;
 use crate::model::arguments;
-use crate::permission::{self, Answer, BEFOREHAND, Question, Ruling};
-use crate::phases::Machine;
+use crate::permission::{self, Answer, BEFOREHAND, Question};
+use crate::phases::{Machine, PLAN};
 use crate::prompt::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Ruled, Session};
 use crate::run::steps::run;
-use crate::run::{gates, hooks, refusals, remedies, review};
+use crate::run::{gates, hooks, remedies, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
 use crate::types::{Effect, KEPT_BYTES, Limits, ToolResult, Verdict};
 
-/// Runs a call that a model made, if it is one of its `tools`.
+/// What a model may call at this point of its conversation.
+#[derive(Default)]
+pub struct Offered<'a> {
+    /// The tools of its prompt.
+    pub tools: &'a [String],
+    /// The hidden tools of the NPC.
+    pub hidden: &'a [Tool],
+    /// Those of them that it has unlocked.
+    pub unlocked: &'a [String],
+    /// The phase of its conversation, if it has phases.
+    pub phase: Option<&'a Machine<'a>>,
+}
+
+impl<'a> Offered<'a> {
+    /// These tools and nothing else, without phases.
+    pub fn of(tools: &'a [String]) -> Self {
+        Offered { tools, ..Offered::default() }
+    }
+}
+
+/// Why a call ends before it is made.
+enum Stop {
+    /// It is refused, malformed, or left out by a dry run; with its result.
+    NotMade(ToolResult),
+    /// The caller can't do better.
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+impl Stop {
+    fn why(reason: impl Into<String>) -> Self {
+        Stop::NotMade(ToolResult::failed(reason))
+    }
+
+    /// The result of a call that was made or not.
+    fn settle(result: Result<ToolResult, Stop>) -> Result<ToolResult, Error> {
+        match result {
+            Ok(result) | Err(Stop::NotMade(result)) => Ok(result),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// Runs a call that a model made, if it is permitted.
 /// A call that is refused, malformed or fails returns a result that explains this.
 ///
 /// # Errors
 /// The sandbox or a model failed: the caller can't do better.
-pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
-    let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
-    let Some(jinx) = permitted else {
-        audit(caller, &call.name, Verdict::Deny, refusals::LIST)?;
-        // The tool that the model may have meant comes first.
-        let mut list: Vec<&str> = tools.iter().map(String::as_str).collect();
-        let near = nearest(&call.name, list.iter().copied());
-        list.sort_by_key(|name| Some(*name) != near);
-        let list = list.join(", ");
-        return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
+pub fn execute(caller: &Caller, offered: &Offered, call: &ToolCall) -> Result<ToolResult, Error> {
+    Stop::settle(call_of_model(caller, offered, call))
+}
+
+fn call_of_model(caller: &Caller, offered: &Offered, call: &ToolCall) -> Result<ToolResult, Stop> {
+    let Offered { tools, hidden, unlocked, phase } = offered;
+    let is_unlocked = |name: &str| unlocked.iter().any(|unlocked| unlocked == name);
+    let inner = hidden::named(call).filter(|inner| is_unlocked(inner));
+    permitted(caller, &call.name, &Decision::by_phase(&call.name, inner, *phase))?;
+    match phase.and_then(|machine| machine.phases().queue.as_ref()) {
+        Some(queue) if call.name == PLAN => return Ok(queue.plan(&call.arguments)),
+        _ if call.name == UNLOCK && !hidden.is_empty() => return Ok(hidden::unlock(hidden, &call.arguments)),
+        _ => {}
+    }
+    let inner = match call.name == CALL && !hidden.is_empty() {
+        true => Some(unlocked_call(caller, unlocked, call)?),
+        false => None,
     };
+    if inner.is_none() && is_unlocked(&call.name) {
+        permitted(caller, &call.name, &Decision::denied(LIST, hidden::by_call(&call.name)))?;
+    }
+    let (call, list) = inner.as_ref().map_or((call, *tools), |inner| (inner, *unlocked));
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    permitted(caller, &call.name, &Decision::by_list(&call.name, &list))?;
+    let jinx = caller.jinx(&call.name);
+    let jinx = jinx.ok_or_else(|| Stop::why(format!("there is no jinx `{}`", call.name)))?;
     if let Some(flaw) = arguments::flaw(&call.arguments) {
         let names: Vec<&str> = jinx.inputs.iter().map(|input| input.name.as_str()).collect();
         let takes = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let error = format!(
-            "not run: the arguments of `{}` are no JSON object: {flaw}; it takes: {takes}",
-            call.name
-        );
-        return Ok(ToolResult::failed(error));
+        let name = &call.name;
+        return Err(Stop::why(format!(
+            "not run: the arguments of `{name}` are no JSON object: {flaw}; it takes: {takes}"
+        )));
     }
-    let mut result = dispatch(caller, jinx, &call.arguments, &call.id)?;
+    let mut result = Stop::settle(dispatch(caller, jinx, &call.arguments, &call.id))?;
     remedies::tell(&mut result);
     Ok(result.kept(KEPT_BYTES))
 }
 
-/// Runs the call of a hidden tool that a model made with [`CALL`], if the tool is `unlocked`.
-/// From then on it is a call of that tool.
-/// The result doesn't reveal whether a locked tool exists.
-///
-/// # Errors
-/// As [`execute`].
-pub fn execute_hidden(caller: &Caller, unlocked: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
-    if call.name != CALL {
-        audit(caller, &call.name, Verdict::Deny, refusals::LIST)?;
-        return Ok(ToolResult::failed(hidden::by_call(&call.name)));
-    }
+/// The call of an unlocked tool that a model made with [`CALL`].
+/// The result of another one doesn't reveal whether a locked tool exists.
+fn unlocked_call(caller: &Caller, unlocked: &[String], call: &ToolCall) -> Result<ToolCall, Stop> {
     if let Some(flaw) = arguments::flaw(&call.arguments) {
-        return Ok(ToolResult::failed(format!(
-            "not run: the arguments of `{CALL}` are no JSON object: {flaw}"
-        )));
+        return Err(Stop::why(format!("not run: the arguments of `{CALL}` are no JSON object: {flaw}")));
     }
-    let inner = match hidden::inner(call) {
-        Ok(inner) => inner,
-        Err(reason) => return Ok(ToolResult::failed(reason)),
-    };
+    let inner = hidden::inner(call).map_err(Stop::why)?;
     if !unlocked.contains(&inner.name) {
-        audit(caller, CALL, Verdict::Deny, "what is unlocked")?;
-        return Ok(ToolResult::failed(hidden::locked(&inner.name)));
+        permitted(caller, CALL, &Decision::denied("what is unlocked", hidden::locked(&inner.name)))?;
     }
-    execute(caller, unlocked, &inner)
-}
-
-/// Answers a call that the current phase of its conversation forbids.
-///
-/// # Errors
-/// The trace can't be written.
-pub fn out_of_phase(caller: &Caller, call: &ToolCall, machine: &Machine) -> Result<ToolResult, Error> {
-    let phase = &machine.state().phase;
-    audit(caller, &call.name, Verdict::Deny, &refusals::by_phase(phase))?;
-    let now = match machine.open().as_slice() {
-        [] => "nothing may be called now: answer with a text".to_owned(),
-        open => format!("what may be called now: {}", open.join(", ")),
-    };
-    Ok(ToolResult::failed(format!("`{}` is not permitted in the phase `{phase}`; {now}", call.name)))
+    Ok(inner)
 }
 
 /// Runs a jinx for a step or a person.
@@ -108,7 +143,7 @@ pub fn call(
     place: &str,
 ) -> Result<ToolResult, Error> {
     let begun = Instant::now();
-    let result = dispatch(caller, jinx, arguments, place)?;
+    let result = Stop::settle(dispatch(caller, jinx, arguments, place))?;
     caller.trace.push(
         caller.scope,
         Record::Jinx {
@@ -122,38 +157,36 @@ pub fn call(
     Ok(result)
 }
 
+/// The way of every call: from its arguments to its result.
 fn dispatch(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
     place: &str,
-) -> Result<ToolResult, Error> {
-    let offer = offer(caller.team, caller.npc);
-    let arguments = match jinx.arguments(arguments, &offer) {
-        Ok(arguments) => arguments,
-        Err(reason) => return Ok(ToolResult::failed(reason)),
-    };
-    // Its schema may be stricter than the grammar that the model writes under.
-    let remote = jinx.remote.as_ref();
-    if let Some(violation) = remote.and_then(|remote| violation(&remote.parameters, &arguments)) {
-        let name = &jinx.name;
-        return Ok(ToolResult::failed(format!(
-            "the arguments don't fit the schema of `{name}`: {violation}"
-        )));
-    }
+) -> Result<ToolResult, Stop> {
+    let arguments = checked(caller, jinx, arguments)?;
     // The check of where a path leads includes the changes of jobs so far.
     caller.session.jobs.settle(caller.session);
-    if let Some(blocked) = gates::hold(caller, jinx, &arguments)? {
-        return Ok(blocked);
-    }
-    let ruled = caller.npc.and_then(|_| caller.verdict(jinx, &arguments));
-    let verdict = ruled.as_ref().map(|ruling| ruling.verdict);
-    if let Some(refused) = refused(caller, jinx, &arguments, ruled)? {
-        return Ok(refused);
-    }
-    let result = made(caller, jinx, arguments.clone(), verdict, place)?;
+    let verdict = decided(caller, jinx, &arguments, Person::IsAsked)?;
+    // Gates learn from a call that a hook or a person stopped, too: in a replay, where neither is
+    // asked again, it looks like one that failed.
+    let result = Stop::settle(made(caller, jinx, arguments.clone(), verdict, place))?;
     gates::observe(caller, jinx, &arguments, &result)?;
     Ok(result)
+}
+
+/// The arguments with defaults filled in, if they fit the jinx.
+fn checked(caller: &Caller, jinx: &Jinx, arguments: &Map<String, Value>) -> Result<Map<String, Value>, Stop> {
+    let arguments = jinx.arguments(arguments, &offer(caller.team, caller.npc)).map_err(Stop::why)?;
+    // A server's schema may be stricter than the grammar that the model writes under.
+    let violation = jinx.remote.as_ref().and_then(|remote| violation(&remote.parameters, &arguments));
+    match violation {
+        None => Ok(arguments),
+        Some(violation) => {
+            let name = &jinx.name;
+            Err(Stop::why(format!("the arguments don't fit the schema of `{name}`: {violation}")))
+        }
+    }
 }
 
 /// Makes a permitted call, unless a hook or a review stops it.
@@ -163,47 +196,28 @@ fn made(
     arguments: Map<String, Value>,
     mut verdict: Option<Verdict>,
     place: &str,
-) -> Result<ToolResult, Error> {
+) -> Result<ToolResult, Stop> {
     let scope = caller.scope_of(place);
     if let Some((result, told)) = caller.session.mocks.take(&scope) {
         caller.trace.learn(&told);
         return Ok(result);
     }
     let caller = Caller { scope: &scope, ..*caller };
-    if let Some(refused) = hooks::before(&caller, jinx, &arguments)? {
-        return Ok(refused);
-    }
-    let Planned { arguments, edited, note } = match review::plan(&caller, jinx, arguments)? {
-        Ok(planned) => planned,
-        Err(not_made) => return Ok(not_made),
-    };
-    // The same rules apply to a call that a person edited.
+    permitted(&caller, &jinx.name, &hooks::before(&caller, jinx, &arguments)?)?;
+    let Planned { arguments, edited, note } =
+        review::plan(&caller, jinx, arguments)?.map_err(Stop::NotMade)?;
     if edited {
-        if let Some(blocked) = gates::hold(&caller, jinx, &arguments)? {
-            return Ok(blocked);
-        }
-        verdict = match caller.npc.and_then(|_| caller.verdict(jinx, &arguments)) {
-            Some(Ruling { verdict: Verdict::Deny, by, .. }) => {
-                audit(&caller, &jinx.name, Verdict::Deny, &by)?;
-                return Ok(denied(jinx, &by));
-            }
-            // By editing the call, the person has answered.
-            ruled => ruled.map(|ruling| ruling.verdict),
-        };
+        verdict = decided(&caller, jinx, &arguments, Person::HasAnswered)?;
     }
-    if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
-        return Ok(withheld);
-    }
+    permitted(&caller, &jinx.name, &by_variables(&caller, jinx, &arguments)?)?;
     let ruled = Ruled { jinx, arguments: &arguments, verdict };
     let caller = Caller { ruled: caller.npc.is_some().then_some(&ruled), ..caller };
-    // Programs repeat this check right before they start.
-    if jinx.remote.is_some()
-        && let Some(why) = caller.overruled()?
-    {
-        return Ok(ToolResult::failed(format!("not run: {why}")));
-    }
     let mut result = match &jinx.remote {
         Some(remote) => {
+            // Programs repeat this check right before they start.
+            if let Some(why) = caller.overruled()? {
+                return Err(Stop::why(format!("not run: {why}")));
+            }
             let result = caller.session.mcp.call(jinx, remote, &arguments, &caller);
             if result.ok && jinx.effect == Effect::Write {
                 caller.trace.push(caller.scope, Record::Changed { files: 0 })?;
@@ -233,7 +247,7 @@ pub fn person(
     let begun = Instant::now();
     let caller = Caller { scope: PERSON, offered, ..Caller::person(session, team) };
     let result = match caller.jinx(&call.name) {
-        Some(jinx) => dispatch(&caller, jinx, &call.arguments, &call.id)?,
+        Some(jinx) => Stop::settle(dispatch(&caller, jinx, &call.arguments, &call.id))?,
         None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
     };
     let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
@@ -244,65 +258,90 @@ pub fn person(
     Ok(result)
 }
 
-/// Applies the rules to a call; the result is the refusal, if there is one.
+/// Whether a person still has to answer about a call.
+#[derive(Clone, Copy, PartialEq)]
+enum Person {
+    IsAsked,
+    /// By editing the call, the person has answered.
+    HasAnswered,
+}
+
+/// Checks a call against gates and rules, and asks a person where a rule says so.
+/// Returns the verdict of the rules before a person was asked; `None` if no rule covers it.
 /// A person's own call needs no permission.
-fn refused(
+fn decided(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
-    ruled: Option<Ruling>,
-) -> Result<Option<ToolResult>, Error> {
-    let (Some(npc), Some(Ruling { mut verdict, doubtful, mut by })) = (caller.npc, ruled) else {
-        return Ok(None);
+    person: Person,
+) -> Result<Option<Verdict>, Stop> {
+    let Some(npc) = caller.npc else { return Ok(None) };
+    let ruling = std::cell::OnceCell::new();
+    let mut decision = gates::decide(caller, npc, jinx, arguments).and(|| {
+        let ruling = ruling.get_or_init(|| caller.verdict(jinx, arguments));
+        Decision::by_rules(&jinx.name, ruling.clone())
+    });
+    let ruled = ruling.into_inner().flatten().map(|ruling| ruling.verdict);
+    let Some(by) = decision.asks().map(str::to_owned) else {
+        permitted(caller, &jinx.name, &decision)?;
+        return Ok(ruled);
     };
     // A dry run only shows the call, so it needs no permission.
-    if verdict == Verdict::Ask && !caller.session.dry_run {
-        let about = permission::pattern(jinx, arguments);
-        let question =
-            Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, doubtful, about };
-        (verdict, by) = ask(caller, &question)?.unwrap_or_else(|| {
-            let why = match caller.session.agrees() {
-                true => format!("{by}; {BEFOREHAND}"),
-                false => format!("{by}, which says to ask, and nobody is there to be asked"),
-            };
-            (Verdict::Deny, why)
-        });
+    if caller.session.dry_run {
+        permitted(caller, &jinx.name, &decision)?;
+        return Err(Stop::NotMade(review::left_out()));
     }
-    audit(caller, &jinx.name, verdict, &by)?;
-    Ok(match verdict {
-        Verdict::Allow => None,
-        Verdict::Ask => Some(review::not_made()),
-        Verdict::Deny => Some(denied(jinx, &by)),
-    })
+    // The answer takes the place of the rule that asks.
+    decision.judgements.pop();
+    if person == Person::HasAnswered {
+        permitted(caller, &jinx.name, &decision)?;
+        return Ok(ruled);
+    }
+    let about = permission::pattern(jinx, arguments);
+    let doubtful = decision.doubtful;
+    let question = Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, doubtful, about };
+    let answer = ask(caller, &question)?.unwrap_or_else(|| {
+        let why = match caller.session.agrees() {
+            true => format!("{by}; {BEFOREHAND}"),
+            false => format!("{by}, which says to ask, and nobody is there to be asked"),
+        };
+        Judgement { verdict: Verdict::Deny, by: why }
+    });
+    let decision = decision.and(|| Decision::answered(&jinx.name, answer));
+    permitted(caller, &jinx.name, &decision)?;
+    Ok(ruled)
 }
 
-fn denied(jinx: &Jinx, by: &str) -> ToolResult {
-    ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))
+/// Records a decision about a call.
+///
+/// # Errors
+/// It denies the call, or the trace can't be written.
+fn permitted(caller: &Caller, tool: &str, decision: &Decision) -> Result<(), Stop> {
+    for Judgement { verdict, by } in &decision.judgements {
+        let record = Record::Permission { jinx: tool.to_owned(), verdict: *verdict, by: by.clone() };
+        caller.trace.push(caller.scope, record)?;
+    }
+    decision.refusal.clone().map_or(Ok(()), |refusal| Err(Stop::NotMade(refusal)))
 }
 
 /// Checks a call against the environment variables that the user grants to this jinx, in the
 /// current version of its file.
-/// The result is the refusal.
 /// A team's files can't grant this: the sandbox can't see where a program sends a key.
-fn withheld(
-    caller: &Caller,
-    jinx: &Jinx,
-    arguments: &Map<String, Value>,
-) -> Result<Option<ToolResult>, Error> {
+fn by_variables(caller: &Caller, jinx: &Jinx, arguments: &Map<String, Value>) -> Result<Decision, Error> {
     let (session, team) = (caller.session, caller.team);
-    let Some(npc) = caller.npc.filter(|_| !jinx.trusted) else { return Ok(None) };
+    let Some(npc) = caller.npc.filter(|_| !jinx.trusted) else { return Ok(Decision::default()) };
     let set = jinx.env.iter().map(String::as_str).filter(|name| std::env::var_os(name).is_some());
     let variables: Vec<&str> = set.collect();
     if variables.is_empty() {
-        return Ok(None);
+        return Ok(Decision::default());
     }
     let names = variables.join(", ");
     let about = permission::variables(team, jinx, &variables);
-    let answered = match session.permissions.answer(&permission::holder(team), &about) {
-        Some(answered) => Some(answered),
-        None => ask(
-            caller,
-            &Question {
+    let remembered = session.permissions.answer(&permission::holder(team), &about);
+    let answered = match remembered {
+        Some((verdict, by)) => Some(Judgement { verdict, by }),
+        None => {
+            let question = Question {
                 npc: &npc.name,
                 jinx,
                 arguments,
@@ -310,31 +349,30 @@ fn withheld(
                 risk: None,
                 doubtful: false,
                 about,
-            },
-        )?,
+            };
+            ask(caller, &question)?
+        }
     };
-    let nobody = || {
-        (Verdict::Deny, "the rule that a person is asked for such, and there was no one to ask".to_owned())
-    };
-    let (verdict, by) = answered.unwrap_or_else(nobody);
-    audit(caller, &jinx.name, verdict, &format!("{by} about {names}"))?;
+    let Judgement { verdict, by } = answered.unwrap_or_else(|| Judgement {
+        verdict: Verdict::Deny,
+        by: "the rule that a person is asked for such, and there was no one to ask".to_owned(),
+    });
     let error =
         format!("`{}` is not run: it would get {names} of the environment, denied by {by}", jinx.name);
-    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+    let by = format!("{by} about {names}");
+    Ok(match verdict {
+        Verdict::Deny => Decision::denied(by, error),
+        Verdict::Allow | Verdict::Ask => Decision::judged(verdict, by),
+    })
 }
 
 /// The person's answer, and the record of who answered; `None` if there is no person to ask.
-fn ask(caller: &Caller, question: &Question) -> Result<Option<(Verdict, String)>, Error> {
+fn ask(caller: &Caller, question: &Question) -> Result<Option<Judgement>, Error> {
     let Some(answer) = caller.session.ask(question) else { return Ok(None) };
     caller.session.remember(&permission::holder(caller.team), &question.about, answer);
     let verdict = match answer {
         Answer::Yes | Answer::Session | Answer::Always => Verdict::Allow,
         Answer::No | Answer::Never => Verdict::Deny,
     };
-    Ok(Some((verdict, "an answer".to_owned())))
-}
-
-fn audit(caller: &Caller, jinx: &str, verdict: Verdict, by: &str) -> Result<(), Error> {
-    let record = Record::Permission { jinx: jinx.to_owned(), verdict, by: by.to_owned() };
-    caller.trace.push(caller.scope, record).map(drop)
+    Ok(Some(Judgement { verdict, by: "an answer".to_owned() }))
 }

@@ -6,6 +6,8 @@
 //! It could leave out or invent messages: gates bind the NPC, and not the program that runs the
 //! tools.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use alara_text::request::{Message, Role, Tool, ToolCall};
@@ -13,19 +15,23 @@ use serde_json::{Map, Value};
 
 use alara_team::gate::{Done, Gate};
 use alara_team::ledger::{Change, Ledger};
-use alara_team::types::{Blocked, Effect, ToolResult};
+use alara_team::types::{Effect, ToolResult};
+
+use crate::decision::Decision;
 
 /// Gates with their ledgers.
 pub struct Known<'a> {
     tools: &'a [Tool],
-    gates: Vec<(&'a Gate, Ledger)>,
+    gates: &'a [Arc<Gate>],
+    /// By the gate's file.
+    ledgers: BTreeMap<&'a Path, Ledger>,
 }
 
 impl<'a> Known<'a> {
     /// The ledgers after the calls of these tools in the messages.
     pub fn of(gates: &'a [Arc<Gate>], tools: &'a [Tool], messages: &[Message]) -> Self {
-        let gates = gates.iter().map(|gate| (&**gate, Ledger::default())).collect();
-        let mut known = Known { tools, gates };
+        let ledgers = gates.iter().map(|gate| (gate.path.as_path(), Ledger::default())).collect();
+        let mut known = Known { tools, gates, ledgers };
         // The calls of one turn, and their results.
         let mut turn: Vec<(&ToolCall, Option<ToolResult>)> = Vec::new();
         // Whether there is a result of another call among them.
@@ -51,18 +57,19 @@ impl<'a> Known<'a> {
         known
     }
 
-    /// The refusals of the calls of one turn.
-    pub fn hold(mut self, calls: &[ToolCall]) -> Vec<Option<Blocked>> {
-        let held = calls.iter().map(|call| {
+    /// The decisions of the gates about the calls of one turn.
+    pub fn decide(mut self, calls: &[ToolCall]) -> Vec<Decision> {
+        let decided = calls.iter().map(|call| {
             let arguments = self.arguments(call);
-            let verdicts =
-                self.gates.iter().map(|(gate, ledger)| gate.verdict(ledger, &call.name, &arguments));
-            let blocked = verdicts.fold(None, Blocked::told);
+            let ledgers = &self.ledgers;
+            let verdict =
+                |gate: &Gate| gate.verdict(ledgers.get(gate.path.as_path())?, &call.name, &arguments);
+            let decision = Decision::by_gates(self.gates, &call.name, &arguments, verdict);
             // It may run at the same time as the next one.
             self.take(&[(call, None)], false);
-            blocked
+            decision
         });
-        held.collect()
+        decided.collect()
     }
 
     /// Applies the calls of one turn; a call without a result may be half done.
@@ -74,7 +81,8 @@ impl<'a> Known<'a> {
             .iter()
             .map(|(call, result)| (call, self.arguments(call), result.as_ref().unwrap_or(&failed)))
             .collect();
-        for (gate, ledger) in &mut self.gates {
+        for gate in self.gates {
+            let Some(ledger) = self.ledgers.get_mut(gate.path.as_path()) else { continue };
             let of_call = |(call, arguments, result): &(&&ToolCall, Map<String, Value>, &ToolResult)| {
                 // Only the gate knows what a client's tool does.
                 let done = Done { tool: &call.name, effect: Effect::Write, arguments, result };
@@ -144,8 +152,9 @@ rules:
             messages.extend(results);
         }
         let gates = [Arc::new(gate)];
-        let held = Known::of(&gates, std::slice::from_ref(tool), &messages).hold(&[call("x", "cut", "1")]);
-        match &held[0] {
+        let known = Known::of(&gates, std::slice::from_ref(tool), &messages);
+        let decision = known.decide(&[call("x", "cut", "1")]).remove(0);
+        match decision.refusal.and_then(|refusal| refusal.blocked) {
             None => "made".to_owned(),
             Some(blocked) if blocked.unknown.is_empty() => "broken".to_owned(),
             Some(blocked) if blocked.reason.contains("may have changed") => "stale".to_owned(),
@@ -193,7 +202,8 @@ rules:
         let mut messages =
             vec![Message::assistant("", vec![get.clone()]), Message::tool_result(&get, r#"{"n": 1}"#)];
         let held = |messages: &[Message], calls: &[ToolCall]| -> Vec<bool> {
-            Known::of(&gates, &[], messages).hold(calls).iter().map(Option::is_some).collect()
+            let decided = Known::of(&gates, &[], messages).decide(calls);
+            decided.iter().map(|decision| decision.refusal.is_some()).collect()
         };
         let cut = || call("b", "cut", "1");
         assert_eq!(held(&messages, &[cut(), cut()]), [false, true]);
@@ -212,8 +222,9 @@ rules:
         get.arguments.clear();
         let messages = [Message::assistant("", vec![get.clone()]), Message::tool_result(&get, r#"{"n": 1}"#)];
         let tools = [tool(json!({"properties": {"id": {"default": "1"}}}))];
-        let may =
-            |tools: &[Tool]| Known::of(&gates, tools, &messages).hold(&[call("x", "cut", "1")])[0].is_none();
+        let may = |tools: &[Tool]| {
+            Known::of(&gates, tools, &messages).decide(&[call("x", "cut", "1")])[0].refusal.is_none()
+        };
         assert_eq!((may(&tools), may(&[])), (true, false));
     }
 }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use alara_text::request::{Message, Tool, ToolCall};
 use serde_json::{Map, Value};
 
-use crate::permission::{BEFOREHAND, Permissions, Ruling};
+use crate::decision::{Decision, Judgement};
+use crate::permission::{BEFOREHAND, Permissions};
 use alara_team::gate::Gate;
 use alara_team::jinx::{Choices, Input, Jinx, Kind};
 use alara_team::team::{Npc, Team};
@@ -112,19 +113,16 @@ impl ClientTools {
     /// Otherwise none is made: the model learns the reason, and its other calls may have become
     /// pointless.
     pub fn hold(&self, messages: &[Message], calls: &[ToolCall]) -> Option<Refused> {
-        let held = Known::of(&self.gates, &self.offered, messages).hold(calls);
-        let denied = calls.iter().zip(&held).find_map(|(call, blocked)| {
-            let blocked = blocked.as_ref()?;
+        let decided = Known::of(&self.gates, &self.offered, messages).decide(calls);
+        let denied = calls.iter().zip(&decided).find_map(|(call, decision)| {
+            let blocked = decision.refusal.as_ref()?.blocked.as_ref()?;
             let why = format!("the rule `{}` stands against it: {}", blocked.rule, blocked.reason);
             Some(Denied { tool: call.name.clone(), why })
         })?;
-        let results = held.into_iter().map(|blocked| {
-            let result = match blocked {
-                Some(blocked) => ToolResult::blocked(blocked),
-                None => ToolResult::failed("not run: another call of this turn may not be made"),
-            };
-            result.text(Limits::default().tool_output_bytes)
-        });
+        let other = || ToolResult::failed("not run: another call of this turn may not be made");
+        let results = decided
+            .into_iter()
+            .map(|decision| decision.refusal.unwrap_or_else(other).text(Limits::default().tool_output_bytes));
         Some(Refused { results: results.collect(), denied })
     }
 
@@ -134,10 +132,12 @@ impl ClientTools {
         // The client's work directory is unknown here: paths are checked relative to this
         // program's.
         let work = Path::new(".");
-        let Ruling { verdict, doubtful, by } = Permissions::default().verdict(team, tool, arguments, work)?;
+        let ruling = Permissions::default().verdict(team, tool, arguments, work);
+        let decision = Decision::by_rules(&tool.name, ruling);
+        let Judgement { verdict, by } = decision.last()?;
         match verdict {
             Verdict::Allow => None,
-            Verdict::Ask if self.agreed && !doubtful => None,
+            Verdict::Ask if self.agreed && !decision.doubtful => None,
             Verdict::Ask if self.agreed => Some(format!("{by}; {BEFOREHAND}")),
             Verdict::Ask => Some(format!("{by} says to ask, and nobody is there to be asked")),
             Verdict::Deny => Some(format!("{by} denies it")),

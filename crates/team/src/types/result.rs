@@ -35,6 +35,9 @@ pub struct ToolResult {
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+    /// Whether a dry run left the call out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// What happened to its effects, if alara ended while it ran: it neither succeeded nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<Interrupted>,

@@ -9,9 +9,9 @@ use alara_engine::{ToolCall, ToolChoice};
 
 use super::{Agent, last_start};
 use crate::error::Error;
-use crate::hidden::{self, CALL, UNLOCK};
-use crate::phases::PLAN;
-use crate::run::{gates, review, tool};
+use crate::hidden::{self, CALL};
+use crate::run::tool::{self, Offered};
+use crate::run::{gates, review};
 use crate::trace::{self, Record, Trace};
 use crate::types::{Interrupted, ToolResult};
 
@@ -46,25 +46,13 @@ impl Agent<'_, '_> {
     }
 
     /// Runs a call.
-    /// A call outside its phase does nothing, even if the decoder let the model write it.
     pub(super) fn result(&self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
-        let caller = self.caller(deadline);
         let machine = trace::phases(self.records());
         let hidden = last_start(&self.records).map(|start| start.hidden.as_slice()).unwrap_or_default();
         let unlocked = if hidden.is_empty() { Vec::new() } else { trace::unlocked(self.records()) };
         let unlocked: Vec<String> = unlocked.into_iter().map(|tool| tool.name.clone()).collect();
-        let inner = hidden::named(call).filter(|inner| unlocked.iter().any(|name| name == inner));
-        if let Some(machine) = machine.as_ref().filter(|machine| !machine.permits_call(&call.name, inner)) {
-            return tool::out_of_phase(&caller, call, machine);
-        }
-        match machine.and_then(|machine| machine.phases().queue.as_ref()) {
-            Some(queue) if call.name == PLAN => Ok(queue.plan(&call.arguments)),
-            _ if call.name == UNLOCK && !hidden.is_empty() => Ok(hidden::unlock(hidden, &call.arguments)),
-            _ if (call.name == CALL && !hidden.is_empty()) || unlocked.contains(&call.name) => {
-                tool::execute_hidden(&caller, &unlocked, call)
-            }
-            _ => tool::execute(&caller, &self.tools, call),
-        }
+        let offered = Offered { tools: &self.tools, hidden, unlocked: &unlocked, phase: machine.as_ref() };
+        tool::execute(&self.caller(deadline), &offered, call)
     }
 
     /// Reports interrupted calls to the gates, if they may have left some of their effects.

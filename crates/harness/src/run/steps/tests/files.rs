@@ -35,7 +35,8 @@ impl Tools {
             name: tool.to_owned(),
             arguments: arguments.as_object().unwrap().clone(),
         };
-        crate::run::tool::execute(&caller, &npc.unwrap().jinxes, &call).unwrap()
+        crate::run::tool::execute(&caller, &crate::run::tool::Offered::of(&npc.unwrap().jinxes), &call)
+            .unwrap()
     }
 
     /// Makes these edits in a file with these bytes; `after` are its bytes afterwards, and `told`

@@ -225,7 +225,8 @@ fn stock_tools_work() {
     let check = |name: &str, arguments: Value, expected: &str| {
         let arguments = arguments.as_object().unwrap().clone();
         let call = alara_engine::ToolCall { id: String::new(), name: name.to_owned(), arguments };
-        let result = crate::run::tool::execute(&caller, &npc.jinxes, &call).unwrap();
+        let result =
+            crate::run::tool::execute(&caller, &crate::run::tool::Offered::of(&npc.jinxes), &call).unwrap();
         assert_eq!(result.text(200), expected, "{name}");
     };
     check(
