@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use alara_engine::Sampling;
 use alara_harness::calls::Calls;
 use alara_harness::knowledge::{Knowledge, Retrieval};
 use alara_harness::source::{self, Source};
@@ -194,8 +195,8 @@ impl Sweep {
                 wrong(if name.is_empty() { "conditions" } else { name }, message);
             }
             for temperature in [condition.temperature, condition.retry_temperature].into_iter().flatten() {
-                if !temperature.is_finite() || temperature < 0.0 {
-                    wrong(name, format!("{name}: a temperature is a number from 0 up, not {temperature}"));
+                if let Err(message) = Sampling::temperature(&temperature.to_string()) {
+                    wrong(name, format!("{name}: {message}, not {temperature}"));
                 }
             }
         }

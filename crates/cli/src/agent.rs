@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use alara_engine::{SamplingOverrides, disk};
+use alara_engine::{Sampling, SamplingOverrides, disk};
 use alara_harness::calls::Calls;
 use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::Question;
@@ -43,7 +43,7 @@ pub struct Args {
     seed: Option<u64>,
     /// Sampling temperature; 0 takes the most likely token [default: the recommendation in the
     /// model's file or the catalog, else 0]
-    #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
+    #[arg(long, value_parser = Sampling::temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Whether each turn is a call: `free` lets the model decide; `forced` makes it call a tool, or
     /// `finish`, which answers.
@@ -91,13 +91,6 @@ pub struct Args {
     /// Whether the team was found in a place where somebody else may have put it.
     #[arg(skip)]
     found: bool,
-}
-
-fn temperature(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(number),
-        _ => Err("a temperature is a number from 0 up".to_owned()),
-    }
 }
 
 impl Args {

@@ -47,10 +47,10 @@ pub use alara_text::chat::{
 };
 pub use alara_text::grammar::{GrammarError, SchemaError, fits, loosened, mismatch, violation};
 pub use alara_text::request::{
-    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, Over, ReasoningEffort,
-    Recovered, Request, Role, Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
+    Biased, DraftUsage, Elsewhere, Event, Finish, GrammarUsage, Logprob, Message, Miss, Over,
+    ReasoningEffort, Recovered, Request, Role, Sampling, SamplingOverrides, Segment, TokenLogprobs, Tool,
+    ToolCall, ToolChoice, Until, Usage, Values,
 };
-pub use alara_text::sampling_overrides::SamplingOverrides;
 
 // Devices and settings of the computation, and the bare decoder.
 pub use backend::{Isa, KvType, Profile, Spent, default_threads, limits};

@@ -123,13 +123,6 @@ impl Fields {
         self.taken(name, "true or false", Value::as_bool)
     }
 
-    /// Takes a number from `least` to `most`.
-    pub fn number(&mut self, name: &str, least: f64, most: f64) -> Result<Option<f32>, Refusal> {
-        let kind = format!("a number from {least} to {most}");
-        let read = |value: &Value| value.as_f64().filter(|number| (least..=most).contains(number));
-        Ok(self.taken(name, &kind, read)?.map(|number| number as f32))
-    }
-
     /// Takes an integer of at least `least`.
     pub fn count(&mut self, name: &str, least: u64) -> Result<Option<usize>, Refusal> {
         let read = |value: &Value| value.as_u64().filter(|count| *count >= least)?.try_into().ok();

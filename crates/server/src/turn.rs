@@ -1,6 +1,6 @@
 //! Runs one turn of the model, or several for the same request.
 
-use alara_engine::{Event, Finish, Request, Sampling, TokenLogprobs, Usage};
+use alara_engine::{Elsewhere, Event, Finish, Request, Sampling, TokenLogprobs, Usage};
 use alara_harness::model::Events;
 use alara_harness::{ChatModel, ModelError};
 use serde_json::{Value, json};
@@ -161,20 +161,16 @@ fn sum(total: Usage, more: &Usage) -> Usage {
 
 /// Returns a setting of a request that requires an engine and can't be sent to an endpoint.
 fn for_engines(request: &Request) -> Option<&'static str> {
-    let (asked, off) = (&request.sampling, Sampling::default());
+    let changed = request.sampling.changed();
+    let steps = Sampling::PARAMETERS.iter().filter(|one| one.elsewhere == Elsewhere::Refused);
     let named = [
         ("prompt", request.is_raw()),
         ("ignore_eos", request.ignore_eos),
         ("grammar", request.grammar.is_some()),
         ("logprobs", request.logprobs.is_some()),
-        ("logit_bias", !asked.logit_bias.is_empty()),
-        ("dry_multiplier", asked.dry_multiplier != off.dry_multiplier),
-        ("typical_p", asked.typical_p != off.typical_p),
-        ("xtc_probability", asked.xtc_probability != off.xtc_probability),
-        ("dynatemp_range", asked.dynatemp_range != off.dynatemp_range),
-        ("mirostat", asked.mirostat != off.mirostat),
     ];
-    named.into_iter().find_map(|(name, said)| said.then_some(name))
+    let steps = steps.map(|one| (one.name, changed.get(one.name).is_some()));
+    named.into_iter().chain(steps).find_map(|(name, said)| said.then_some(name))
 }
 
 #[cfg(test)]

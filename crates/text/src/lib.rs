@@ -18,7 +18,7 @@ pub mod prompt_lookup;
 pub mod repetition;
 pub mod request;
 pub mod sampler;
-pub mod sampling_overrides;
+mod sampling_overrides;
 pub mod stop;
 pub mod tokenizer;
 pub mod tools;

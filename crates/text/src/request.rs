@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use sampling::{Biased, Sampling};
+pub use sampling::{Biased, Elsewhere, Parameter, Sampling, SamplingOverrides, Values};
 pub use until::{Over, Until};
 pub use usage::{DraftUsage, GrammarUsage, Miss, Recovered, Usage};
 

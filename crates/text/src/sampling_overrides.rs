@@ -1,98 +1,30 @@
-//! Optional sampling settings, of a request and of a model's file.
+//! The sampling parameters that a model's file recommends.
+
+use serde_json::Value;
 
 use crate::gguf::Gguf;
-use crate::request::{Biased, Sampling};
-
-/// Declares the optional settings once for all uses.
-macro_rules! overrides {
-    ($($name:ident: $type:ty,)*) => {
-        /// Sampling settings that override those of the model's file, which override [`Sampling`]'s
-        /// default.
-        #[derive(Clone, Debug, Default, PartialEq)]
-        #[allow(missing_docs, reason = "as in `Sampling`")]
-        pub struct SamplingOverrides {
-            $(pub $name: Option<$type>,)*
-        }
-
-        impl SamplingOverrides {
-            /// These settings, with those of `model` where one is missing.
-            pub fn over(&self, model: &Sampling) -> Sampling {
-                Sampling { $($name: self.$name.clone().unwrap_or_else(|| model.$name.clone()),)* }
-            }
-        }
-
-        impl From<Sampling> for SamplingOverrides {
-            /// Sets all of them.
-            fn from(sampling: Sampling) -> Self {
-                SamplingOverrides { $($name: Some(sampling.$name),)* }
-            }
-        }
-    };
-}
-
-overrides! {
-    logit_bias: Vec<(Biased, f32)>,
-    repetition_penalty: f32,
-    presence_penalty: f32,
-    frequency_penalty: f32,
-    penalty_last_n: usize,
-    dry_multiplier: f32,
-    dry_base: f32,
-    dry_allowed_length: usize,
-    dry_penalty_last_n: usize,
-    dry_sequence_breakers: Vec<String>,
-    temperature: f32,
-    dynatemp_range: f32,
-    dynatemp_exponent: f32,
-    top_k: usize,
-    typical_p: f32,
-    top_p: f32,
-    min_p: f32,
-    xtc_probability: f32,
-    xtc_threshold: f32,
-    mirostat: u8,
-    mirostat_tau: f32,
-    mirostat_eta: f32,
-    seed: u64,
-}
+use crate::request::{Sampling, SamplingOverrides, Values};
 
 impl SamplingOverrides {
-    /// Returns these settings, or `others` if none is set: recommendations belong together.
-    #[must_use]
-    pub fn or(self, others: &SamplingOverrides) -> SamplingOverrides {
-        if self == SamplingOverrides::default() { others.clone() } else { self }
-    }
-
-    /// The settings that the file in `gguf` recommends, in its keys `general.sampling.*`.
+    /// Returns the parameters that the file in `gguf` recommends, in its keys `general.sampling.*`.
     /// Ignores nonsensical values, and the order of the steps, which is fixed.
-    /// Keys are named as in llama.cpp's `gguf-py/gguf/constants.py`.
     pub fn of(gguf: &Gguf) -> SamplingOverrides {
-        let number = |name: &str, most: f32| {
-            let value = gguf.metadata().f32(&format!("general.sampling.{name}")).ok().flatten();
-            value.filter(|value| (0.0..=most).contains(value))
-        };
-        // A negative count means all tokens.
-        let count = |name: &str, all: usize| {
-            let value = gguf
-                .metadata()
-                .get(&format!("general.sampling.{name}"))
-                .and_then(crate::gguf::Value::integer);
-            value.map(|value| usize::try_from(value).unwrap_or(all))
-        };
-        SamplingOverrides {
-            repetition_penalty: number("penalty_repeat", f32::MAX).filter(|&penalty| penalty > 0.0),
-            penalty_last_n: count("penalty_last_n", usize::MAX),
-            temperature: number("temp", f32::MAX),
-            top_k: count("top_k", 0),
-            top_p: number("top_p", 1.0),
-            min_p: number("min_p", 1.0),
-            xtc_probability: number("xtc_probability", 1.0),
-            xtc_threshold: number("xtc_threshold", 1.0),
-            mirostat: count("mirostat", 0).and_then(|version| u8::try_from(version).ok()).filter(|&v| v <= 2),
-            mirostat_tau: number("mirostat_tau", f32::MAX),
-            mirostat_eta: number("mirostat_eta", f32::MAX),
-            ..SamplingOverrides::default()
+        let mut found = SamplingOverrides::default();
+        for parameter in Sampling::PARAMETERS {
+            let Some(key) = parameter.gguf.map(|key| format!("general.sampling.{key}")) else { continue };
+            // A negative count means all tokens.
+            let whole = |least: i128| {
+                let number = gguf.metadata().get(&key)?.integer()?.max(least);
+                i64::try_from(number).ok().map(Value::from)
+            };
+            let value = match parameter.values {
+                Values::Number(..) => gguf.metadata().f32(&key).ok().flatten().map(Value::from),
+                Values::Latest => whole(-1),
+                _ => whole(0),
+            };
+            let _ = found.set(parameter.name, value.as_ref());
         }
+        found
     }
 }
 

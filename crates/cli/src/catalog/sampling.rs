@@ -3,38 +3,35 @@
 use std::path::Path;
 
 use alara_engine::SamplingOverrides;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Entry;
 use super::hub::is_sha256;
 use super::name::is_gguf;
 
 /// A recommendation from the model card or its `generation_config.json`.
-/// Absent parameters keep their usual values.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Recommended {
+    /// Replaces `parameters` if the user turns reasoning on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f32>,
+    pub thinking_on: Option<SamplingOverrides>,
+    /// Replaces `parameters` if the user turns reasoning off.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub top_k: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_p: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub repetition_penalty: Option<f32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub presence_penalty: Option<f32>,
-    /// Replaces all of the above if the user turns reasoning on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub thinking_on: Option<Box<Recommended>>,
-    /// Replaces all of the above if the user turns reasoning off.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub thinking_off: Option<Box<Recommended>>,
+    pub thinking_off: Option<SamplingOverrides>,
     /// Where it was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// Absent parameters keep their usual values.
+    #[serde(flatten, deserialize_with = "all_known")]
+    pub parameters: SamplingOverrides,
+}
+
+/// Refuses unknown parameters, which flattening would drop.
+fn all_known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SamplingOverrides, D::Error> {
+    let map = serde_json::Map::deserialize(deserializer)?;
+    serde_json::from_value(map.into()).map_err(D::Error::custom)
 }
 
 impl Recommended {
@@ -46,16 +43,7 @@ impl Recommended {
             Some(false) => &self.thinking_off,
             None => &None,
         };
-        let own = other.as_deref().unwrap_or(self);
-        SamplingOverrides {
-            temperature: own.temperature,
-            top_p: own.top_p,
-            top_k: own.top_k,
-            min_p: own.min_p,
-            repetition_penalty: own.repetition_penalty,
-            presence_penalty: own.presence_penalty,
-            ..SamplingOverrides::default()
-        }
+        other.as_ref().unwrap_or(&self.parameters).clone()
     }
 }
 

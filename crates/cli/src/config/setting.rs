@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use alara_engine::{Format, nearest};
+use alara_engine::{Format, Sampling, nearest};
 use alara_harness::model::shipped;
 use anyhow::bail;
 
@@ -89,10 +89,7 @@ pub const SETTINGS: [Setting; 7] = [
         of_projects: false,
         is_default: true,
         built_in: || BuiltIn::Rule("what the model's makers recommend"),
-        check: |text| match text.parse() {
-            Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(()),
-            _ => Err("it is a number from 0 up".into()),
-        },
+        check: |text| Sampling::temperature(text).map(drop),
     },
     Setting {
         key: "color",

@@ -26,8 +26,7 @@ use alara_text::gguf::Gguf;
 use alara_text::grammar::{Grammar, to_lark};
 use alara_text::prompt_lookup::PromptLookup;
 use alara_text::repetition::{CallLog, CycleDetector};
-use alara_text::request::{Request, Sampling};
-use alara_text::sampling_overrides::SamplingOverrides;
+use alara_text::request::{Request, Sampling, SamplingOverrides};
 use alara_text::stop::StopTexts;
 use alara_text::tokenizer::Tokenizer;
 

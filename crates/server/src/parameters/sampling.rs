@@ -1,87 +1,56 @@
 //! Sampling parameters, under the names of OpenAI, vLLM and llama.cpp.
 
-use alara_engine::{Biased, Sampling, SamplingOverrides};
+use alara_engine::{Biased, Sampling, SamplingOverrides, Values};
 use serde_json::Value;
 
 use crate::fields::Fields;
 use crate::inner::random;
 use crate::refusal::Refusal;
 
+/// Narrower values than a sampler's, as OpenAI's API has them.
+const OPENAI: [(&str, Values); 3] = [
+    ("temperature", Values::Number(0.0, 2.0)),
+    ("presence_penalty", Values::Number(-2.0, 2.0)),
+    ("frequency_penalty", Values::Number(-2.0, 2.0)),
+];
+
 /// Parses the sampling parameters.
 ///
 /// # Errors
 /// A value is invalid.
 pub fn read(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
-    /// Bound for numbers without a bound of their own.
-    const ANY: f64 = 1e6;
-    Ok(SamplingOverrides {
+    let own = SamplingOverrides {
         logit_bias: logit_bias(fields)?,
-        repetition_penalty: either(fields, ["repetition_penalty", "repeat_penalty"], |fields, name| {
-            fields.number(name, 0.01, 10.0)
-        })?,
-        presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
-        frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,
-        penalty_last_n: either(fields, ["penalty_last_n", "repeat_last_n"], last_n)?,
-        dry_multiplier: fields.number("dry_multiplier", 0.0, ANY)?,
-        dry_base: fields.number("dry_base", 0.0, ANY)?,
-        dry_allowed_length: fields.count("dry_allowed_length", 0)?,
-        dry_penalty_last_n: last_n(fields, "dry_penalty_last_n")?,
         dry_sequence_breakers: breakers(fields)?,
-        temperature: fields.number("temperature", 0.0, 2.0)?,
-        dynatemp_range: fields.number("dynatemp_range", 0.0, ANY)?,
-        dynatemp_exponent: fields.number("dynatemp_exponent", 0.0, ANY)?,
         top_k: fields.limit("top_k", 0)?,
-        typical_p: either(fields, ["typical_p", "typ_p"], |fields, name| fields.number(name, 0.0, 1.0))?,
-        top_p: fields.number("top_p", 0.0, 1.0)?,
-        min_p: fields.number("min_p", 0.0, 1.0)?,
-        xtc_probability: fields.number("xtc_probability", 0.0, 1.0)?,
-        xtc_threshold: fields.number("xtc_threshold", 0.0, 1.0)?,
-        mirostat: mirostat(fields)?,
-        mirostat_tau: fields.number("mirostat_tau", 0.0, ANY)?,
-        mirostat_eta: fields.number("mirostat_eta", 0.0, ANY)?,
-        seed: Some(match fields.take("seed") {
-            // A client that wants reproducible output sets the seed; -1 means random, as in
-            // llama.cpp and Ollama.
-            None => random(),
-            Some(seed) if seed.as_i64() == Some(-1) => random(),
-            Some(seed) => seed
-                .as_u64()
-                .or_else(|| seed.as_i64().map(i64::cast_unsigned))
-                .ok_or_else(|| fields.refuse("seed", "must be a whole number"))?,
-        }),
-    })
-}
-
-/// Applies `read` to a field that has two names.
-fn either<T: PartialEq>(
-    fields: &mut Fields,
-    names: [&str; 2],
-    read: impl Fn(&mut Fields, &str) -> Result<Option<T>, Refusal>,
-) -> Result<Option<T>, Refusal> {
-    let [one, other] = [read(fields, names[0])?, read(fields, names[1])?];
-    if one.is_some() && other.is_some() && one != other {
-        return Err(fields.refuse(names[1], &format!("and `{}` differ", names[0])));
-    }
-    Ok(one.or(other))
-}
-
-/// Returns how many of the latest tokens count; -1 means all, as in llama.cpp.
-fn last_n(fields: &mut Fields, name: &str) -> Result<Option<usize>, Refusal> {
-    match fields.get(name).and_then(Value::as_i64) {
-        Some(-1) => {
-            fields.take(name);
-            Ok(Some(usize::MAX))
+        seed: Some(seed(fields)?),
+        ..SamplingOverrides::default()
+    };
+    let mut found = own.clone();
+    for parameter in Sampling::PARAMETERS.iter().filter(|parameter| own.get(parameter.name).is_none()) {
+        let narrower = OPENAI.iter().find(|(name, _)| *name == parameter.name);
+        let values = narrower.map_or(parameter.values, |(_, values)| *values);
+        for name in parameter.names() {
+            let Some(value) = fields.take(name) else { continue };
+            let before = found.get(parameter.name);
+            let read = values.read::<Value>(&value).and_then(|_| found.set(parameter.name, Some(&value)));
+            read.map_err(|_| fields.refuse(name, &format!("must be {values}")))?;
+            if before.is_some() && before != found.get(parameter.name) {
+                return Err(fields.refuse(name, &format!("and `{}` differ", parameter.name)));
+            }
         }
-        _ => fields.count(name, 0),
     }
+    Ok(found)
 }
 
-fn mirostat(fields: &mut Fields) -> Result<Option<u8>, Refusal> {
-    let version = either(fields, ["mirostat", "mirostat_mode"], |fields, name| fields.count(name, 0))?;
-    match version {
-        None => Ok(None),
-        Some(version @ 0..=2) => Ok(Some(version as u8)),
-        Some(_) => Err(fields.refuse("mirostat", "must be 0, 1 or 2")),
+/// Returns the seed: a random one if it is absent or -1, as in llama.cpp and Ollama.
+/// A client that wants reproducible output sets it.
+fn seed(fields: &mut Fields) -> Result<u64, Refusal> {
+    let Some(seed) = fields.take("seed") else { return Ok(random()) };
+    let signed = seed.as_i64();
+    match seed.as_u64().or(signed.map(i64::cast_unsigned)) {
+        _ if signed == Some(-1) => Ok(random()),
+        seed => seed.ok_or_else(|| fields.refuse("seed", "must be a whole number")),
     }
 }
 

@@ -5,65 +5,32 @@ use std::collections::BTreeMap;
 use alara_engine::{Sampling, SamplingOverrides, nearest};
 use alara_harness::Npc;
 use anyhow::bail;
+use serde_json::Value;
 
 use crate::ui::HINT;
 
 /// The word that resets a setting.
 pub const RESET: &str = "reset";
 
-/// A sampling option.
-struct Field {
-    name: &'static str,
-    about: &'static str,
-    /// Sets it from text; `None` clears it.
-    put: fn(&mut SamplingOverrides, Option<&str>) -> Result<(), String>,
-    /// Returns the value set by the user.
-    get: fn(&SamplingOverrides) -> Option<String>,
-    /// Returns the effective value.
-    of: fn(&Sampling) -> String,
-}
-
-/// Declares the options: name, type, minimum, maximum, description.
-macro_rules! fields {
-    ($($name:ident: $type:ty, $least:expr, $most:expr, $about:expr;)*) => {
-        const FIELDS: &[Field] = &[$(Field {
-            name: stringify!($name),
-            about: $about,
-            put: |overrides, text| {
-                overrides.$name = text.map(|text| number::<$type>(text, $least, $most)).transpose()?;
-                Ok(())
-            },
-            get: |overrides| overrides.$name.map(|value| value.to_string()),
-            of: |sampling| sampling.$name.to_string(),
-        }),*];
-    };
-}
-
-fields! {
-    temperature: f32, 0.0, 10.0, "divides the logits; 0 takes the most likely token";
-    top_p: f32, 0.0, 1.0, "keeps the fewest tokens that are together so likely; 1 is all";
-    top_k: usize, 0, usize::MAX, "keeps so many of the most likely tokens; 0 is all";
-    min_p: f32, 0.0, 1.0, "drops tokens less likely than this share of the most likely one";
-    repetition_penalty: f32, 0.01, 10.0, "divides the logits of seen tokens; 1 is off";
-    presence_penalty: f32, -10.0, 10.0, "taken off the logits of seen tokens; 0 is off";
-    frequency_penalty: f32, -10.0, 10.0, "the same, once per occurrence; 0 is off";
-    seed: u64, 0, u64::MAX, "begins the random draws: the same again gives the same text";
-}
+/// The sampling parameters, with descriptions.
+const FIELDS: [(&str, &str); 8] = [
+    ("temperature", "divides the logits; 0 takes the most likely token"),
+    ("top_p", "keeps the fewest tokens that are together so likely; 1 is all"),
+    ("top_k", "keeps so many of the most likely tokens; 0 is all"),
+    ("min_p", "drops tokens less likely than this share of the most likely one"),
+    ("repetition_penalty", "divides the logits of seen tokens; 1 is off"),
+    ("presence_penalty", "taken off the logits of seen tokens; 0 is off"),
+    ("frequency_penalty", "the same, once per occurrence; 0 is off"),
+    ("seed", "begins the random draws: the same again gives the same text"),
+];
 
 /// A setting that isn't a sampling option.
 const MAX_TOKENS: (&str, &str) = ("max_tokens", "most tokens of one turn");
 const THINKING: (&str, &str) = ("thinking", "whether a model that can reason does so: on or off");
 
-fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy>(
-    text: &str,
-    least: T,
-    most: T,
-) -> Result<T, String> {
-    match text.parse() {
-        Ok(number) if number >= least && number <= most => Ok(number),
-        _ if most.to_string().len() > 9 => Err(format!("a number from {least} up")),
-        _ => Err(format!("a number from {least} to {most}")),
-    }
+/// Formats a parameter: 0 rather than JSON's 0.0.
+fn shown(value: &Value) -> String {
+    value.as_f64().filter(|_| value.is_f64()).map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
 /// The changed settings.
@@ -133,9 +100,10 @@ impl Settings {
         };
         match name {
             "max_tokens" if again => self.max_tokens = None,
-            "max_tokens" => {
-                self.max_tokens = Some(number(value, 1, usize::MAX).map_err(|what| wants(&what))?);
-            }
+            "max_tokens" => match value.parse() {
+                Ok(most @ 1..) => self.max_tokens = Some(most),
+                _ => return Err(wants("a number from 1 up")),
+            },
             "thinking" => {
                 self.thinking = match value {
                     RESET => self.begun_thinking,
@@ -145,16 +113,19 @@ impl Settings {
                 }
             }
             _ => {
-                let Some(field) = FIELDS.iter().find(|field| field.name == name) else {
+                if !FIELDS.iter().any(|(field, _)| *field == name) {
                     let names: Vec<&str> = names().collect();
                     let hint = match nearest(name, names.iter().copied()) {
                         Some(near) => format!("/set {near}"),
                         None => format!("one of {}", names.join(", ")),
                     };
                     bail!("there is no `{name}` to be set{HINT}{hint}");
+                }
+                let set = match again {
+                    true => sampling.set(name, self.begun.get(name).as_ref()),
+                    false => sampling.write(name, value),
                 };
-                let text = if again { (field.get)(&self.begun) } else { Some(value.to_owned()) };
-                (field.put)(sampling, text.as_deref()).map_err(|what| wants(&what))?;
+                set.map_err(|what| wants(&what))?;
             }
         }
         Ok(match name {
@@ -167,18 +138,19 @@ impl Settings {
     /// Returns a row per option: name, value, where the value comes from, description.
     /// `model` has the model's defaults.
     pub fn rows(&self, sampling: &SamplingOverrides, model: &Sampling, npc: &Npc) -> Vec<Vec<String>> {
-        let now = sampling.over(model);
+        let (now, changed) = (SamplingOverrides::from(sampling.over(model)), model.changed());
         let mut rows: Vec<Vec<String>> = FIELDS
             .iter()
-            .map(|field| {
-                let (own, begun) = ((field.get)(sampling), (field.get)(&self.begun));
+            .map(|(name, about)| {
+                let (own, begun) = (sampling.get(name), self.begun.get(name));
                 let from = match own {
                     Some(_) if own != begun => "/set",
                     Some(_) => "the start",
-                    None if (field.of)(model) != (field.of)(&Sampling::default()) => "the model",
+                    None if changed.get(name).is_some() => "the model",
                     None => "default",
                 };
-                vec![field.name.to_owned(), (field.of)(&now), from.to_owned(), field.about.to_owned()]
+                let now = now.get(name).as_ref().map_or_else(String::new, shown);
+                vec![(*name).to_owned(), now, from.to_owned(), (*about).to_owned()]
             })
             .collect();
         let row = |(name, about): (&str, &str), now: String, from: &str| {
@@ -200,7 +172,7 @@ impl Settings {
 
 /// Returns the names of all options.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    FIELDS.iter().map(|field| field.name).chain([MAX_TOKENS.0, THINKING.0])
+    FIELDS.iter().map(|(name, _)| *name).chain([MAX_TOKENS.0, THINKING.0])
 }
 
 #[cfg(test)]
@@ -250,9 +222,9 @@ mod tests {
         check("temprature 1", "there is no `temprature` to be set\nhint: /set temperature");
         check("nothing 1", "there is no `nothing` to be set\nhint: one of temperature, top_p");
         check("top_p 2", "`top_p` is a number from 0 to 1, not `2`\nhint: /set top_p reset");
-        check("seed x", "`seed` is a number from 0 up, not `x`");
-        check("temperature", "`temperature` is a number from 0 to 10, not ``");
-        check("temperature NaN", "`temperature` is a number from 0 to 10");
+        check("seed x", "`seed` is a whole number of at least 0, not `x`");
+        check("temperature", "`temperature` is a number from 0 up, not ``");
+        check("temperature NaN", "`temperature` is a number from 0 up");
         check("thinking maybe", "`thinking` is on or off");
         assert_eq!(sampling, SamplingOverrides::default());
     }

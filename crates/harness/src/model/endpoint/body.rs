@@ -2,7 +2,9 @@
 //!
 //! Fields that only some servers know are sent only if they matter: other servers refuse them.
 
-use alara_engine::{Format, Message, Request, Sampling, ToolChoice, generic_messages};
+use alara_engine::{
+    Elsewhere, Format, Message, Request, Sampling, SamplingOverrides, ToolChoice, generic_messages,
+};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
@@ -139,32 +141,15 @@ fn message(message: &Message) -> Value {
     value
 }
 
-/// Temperature and seed always; other settings only if they are on.
+/// Temperature and seed always; other parameters that endpoints know only if they are on.
+/// Each under all its names: `repetition_penalty` is vLLM's, `repeat_penalty` llama-server's.
 fn sampling(sampling: &Sampling) -> Map<String, Value> {
-    let off = Sampling::default();
-    let numbers = [
-        ("top_p", sampling.top_p, off.top_p),
-        ("presence_penalty", sampling.presence_penalty, off.presence_penalty),
-        ("frequency_penalty", sampling.frequency_penalty, off.frequency_penalty),
-        ("min_p", sampling.min_p, off.min_p),
-        // The first name is vLLM's, the other llama-server's.
-        ("repetition_penalty", sampling.repetition_penalty, off.repetition_penalty),
-        ("repeat_penalty", sampling.repetition_penalty, off.repetition_penalty),
-    ];
-    let set = numbers.into_iter().filter(|(_, value, off)| value != off);
-    let mut map: Map<String, Value> = set.map(|(name, value, _)| (name.to_owned(), decimal(value))).collect();
-    map.insert("temperature".into(), decimal(sampling.temperature));
-    if sampling.top_k > 0 {
-        map.insert("top_k".into(), sampling.top_k.into());
-    }
     // Some servers store seeds as signed 32-bit numbers.
-    map.insert("seed".into(), (sampling.seed & 0x7fff_ffff).into());
-    map
-}
-
-/// The shortest decimal for the number: 0.7 and not 0.699999988079071.
-fn decimal(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+    let seed = Some(sampling.seed & 0x7fff_ffff);
+    let said = SamplingOverrides { temperature: Some(sampling.temperature), seed, ..sampling.changed() };
+    let known = Sampling::PARAMETERS.iter().filter(|one| one.elsewhere == Elsewhere::Sent);
+    let set = known.filter_map(|one| Some((one.names(), said.get(one.name)?)));
+    set.flat_map(|(names, value)| names.map(move |name| (name.to_owned(), value.clone()))).collect()
 }
 
 #[cfg(test)]
