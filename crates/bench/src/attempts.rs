@@ -11,18 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::{Request, Sampling};
-use alara_harness::Outcome;
 use alara_harness::agent::Agent;
 use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted};
 use alara_harness::run::refusals;
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
 use alara_harness::trace::{Entry, Record, Trace};
+use alara_harness::{Outcome, Sandbox};
 use sha2::{Digest, Sha256};
 
 use crate::converse::Talk;
-use crate::dialogue::User;
 use crate::dialogue::calls::USER;
+use crate::dialogue::{Measures, User};
 use crate::options::{Options, Progress, Solver};
 use crate::policy::{FEEDBACK_BYTES, Retry, cut};
 use crate::record::{Attempt, Cost, Finished, Named, TurnRecord, Verdict};
@@ -68,6 +68,21 @@ struct AttemptLog {
 /// Works on the task once, given the next message to the agent.
 type Worker<'a> = Box<dyn FnMut(&str) -> Result<AttemptLog, Infrastructure> + 'a>;
 
+/// What ends a task other than a verdict on its last attempt.
+enum Stop {
+    /// The environment is at fault.
+    Broken(Infrastructure),
+    /// An attempt can't be recorded.
+    Unrecorded(Error),
+    Cancelled,
+}
+
+impl From<Infrastructure> for Stop {
+    fn from(broken: Infrastructure) -> Self {
+        Stop::Broken(broken)
+    }
+}
+
 /// Runs `task` in `dir`.
 /// Writes its conversations to the folder `traces`; passes each attempt to `record` at its end.
 /// `None` if the run was cancelled meanwhile.
@@ -81,151 +96,214 @@ pub fn run(
     options: &Options,
     dir: Result<TaskDir, Error>,
     traces: &Path,
-    mut record: impl FnMut(Attempt) -> Result<(), Error>,
+    record: impl FnMut(Attempt) -> Result<(), Error>,
 ) -> Result<Option<Finished>, Error> {
     let begun = Instant::now();
     let limit = task.timeout.map_or(options.timeout, |seconds| Duration::from_secs(seconds.get()));
-    let deadline = begun.checked_add(limit).unwrap_or(begun + YEAR);
-    let cancelled = || options.cancel.load(Ordering::Relaxed);
-    let finished = |verdict, reason, attempts| match cancelled() {
-        true => Ok(None),
-        false => Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64()))),
-    };
-    let ready = dir.map_err(Infrastructure::from).and_then(|dir| {
-        let npc = equip(task, solver)?;
-        remove_traces(traces, &task.id)?;
-        let sandbox = prepare(task, options.isolation, &options.programs, &options.cancel, &dir)?;
-        Ok((dir, npc, sandbox))
-    });
-    let (dir, npc, sandbox) = match ready {
-        Ok(ready) => ready,
-        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
-    };
     let rule = options.policy.of(&task.category);
-    // Messages to a user can't be taken back, so a dialogue is repeated by trials.
-    let attempts = if task.dialogue.is_some() { 1 } else { rule.attempts.get() };
-    let script = Scripted::new((0..attempts).flat_map(|_| solver.player.turns(task)));
-    let model = solver.player.model().unwrap_or(&script);
-    let sampling = Mutex::default();
-    let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: &sampling };
-    let user = solver.user.map(|model| AttemptModel { model, thinking: None, sampling: &sampling });
-    let source = Models { model: &attempt_model, user: user.as_ref(), embedder: solver.embedder };
-    let talk = match task
-        .dialogue
-        .as_deref()
-        .map(|dialogue| Talk::prepare(dialogue, task, solver, &source, &sandbox, &dir))
-    {
-        None => None,
-        Some(Ok(talk)) => Some(talk),
-        Some(Err(Infrastructure(reason))) => return finished(Verdict::Error, reason, 0),
+    let mut attempts = Attempts {
+        task,
+        solver,
+        options,
+        retry: rule.retry,
+        // Messages to a user can't be taken back, so a dialogue is repeated by trials.
+        most: if task.dialogue.is_some() { 1 } else { rule.attempts.get() },
+        deadline: begun.checked_add(limit).unwrap_or(begun + YEAR),
+        number: 0,
+        record,
     };
-    let instruction = task.instruction.trim();
-    let mut message = instruction.to_owned();
-    let mut number = 0;
-    // Each round is a conversation.
-    loop {
-        let trace = traces.join(trace_name(&task.id, number + 1));
-        let mut session = match Trace::create(&trace) {
-            Ok(trace) => Session::new(&source, &sandbox)
-                .sampled(solver.sampling.clone())
-                .calling(solver.calls)
-                .traced(trace),
-            Err(error) => return finished(Verdict::Error, Infrastructure::from(error).0, number),
-        };
-        session.knowledge = solver.knowledge.clone();
-        session.documents = talk.as_ref().map(|talk| talk.documents.clone()).unwrap_or_default();
-        let mut work = match worker(solver, &npc, &session, talk.as_ref(), deadline) {
-            Ok(work) => work,
-            Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, number),
-        };
-        // Each round is an attempt.
+    let ended = attempts.all(dir, traces);
+    let (verdict, reason) = match attempts.go_on().and(ended) {
+        Ok(ended) => ended,
+        Err(Stop::Broken(Infrastructure(reason))) => (Verdict::Error, reason),
+        Err(Stop::Unrecorded(error)) => return Err(error),
+        Err(Stop::Cancelled) => return Ok(None),
+    };
+    Ok(Some(Finished::new(task, verdict, reason, attempts.number, begun.elapsed().as_secs_f64())))
+}
+
+/// The attempts of a task.
+struct Attempts<'a, R> {
+    task: &'a Task,
+    solver: &'a Solver<'a>,
+    options: &'a Options<'a>,
+    retry: Retry,
+    /// Maximum number of attempts.
+    most: u32,
+    deadline: Instant,
+    /// Number of the current attempt, from 1.
+    number: u32,
+    /// Receives each attempt at its end.
+    record: R,
+}
+
+/// Where a task is worked on.
+struct Place<'a> {
+    sandbox: &'a Sandbox,
+    dir: &'a TaskDir,
+    /// The dialogue, if the task is one.
+    talk: Option<&'a Talk<'a>>,
+}
+
+/// An attempt's result.
+struct Judged {
+    verdict: Verdict,
+    reason: String,
+    /// Output of a failed verification.
+    output: String,
+    /// Whether another attempt would fail in the same way.
+    give_up: bool,
+}
+
+impl<R: FnMut(Attempt) -> Result<(), Error>> Attempts<'_, R> {
+    /// Makes attempts until one of them isn't failed, or the last one is over.
+    /// Returns its verdict and the reason.
+    fn all(&mut self, dir: Result<TaskDir, Error>, traces: &Path) -> Result<(Verdict, String), Stop> {
+        let Attempts { task, solver, options, .. } = *self;
+        let dir = dir.map_err(Infrastructure::from)?;
+        let npc = equip(task, solver)?;
+        remove_traces(traces, &task.id).map_err(Infrastructure::from)?;
+        let sandbox = prepare(task, options.isolation, &options.programs, &options.cancel, &dir)?;
+        let script = Scripted::new((0..self.most).flat_map(|_| solver.player.turns(task)));
+        let model = solver.player.model().unwrap_or(&script);
+        let sampling = Mutex::default();
+        let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: &sampling };
+        let user = solver.user.map(|model| AttemptModel { model, thinking: None, sampling: &sampling });
+        let source = Models { model: &attempt_model, user: user.as_ref(), embedder: solver.embedder };
+        let talk = task.dialogue.as_deref();
+        let talk = talk.map(|dialogue| Talk::prepare(dialogue, task, solver, &source, &sandbox, &dir));
+        let talk = talk.transpose()?;
+        let place = Place { sandbox: &sandbox, dir: &dir, talk: talk.as_ref() };
+        let instruction = task.instruction.trim();
+        let mut message = instruction.to_owned();
+        // Each round is a conversation.
         loop {
-            number += 1;
-            (options.observer)(Progress::Attempt { task, number });
-            let started = Instant::now();
-            let seed = seed(options.seed, &task.id, number);
-            let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
-            *sampling.lock().unwrap_or_else(PoisonError::into_inner) = AttemptSampling { seed, temperature };
-            let before = session.trace.len();
-            let done = work(&message);
-            if cancelled() {
-                return Ok(None);
-            }
-            // Whatever stopped the solver, the current state of the files counts.
-            let mut measures = None;
-            let checked = match &talk {
-                Some(talk) => {
-                    let (judged, measured) = talk.judge(&session.trace.entries());
-                    measures = Some(Box::new(measured));
-                    Ok(judged)
+            let path = traces.join(trace_name(&task.id, self.number + 1));
+            let trace = Trace::create(&path).map_err(Infrastructure::from)?;
+            let session = Session::new(&source, &sandbox).sampled(solver.sampling.clone());
+            let mut session = session.calling(solver.calls).traced(trace);
+            session.knowledge = solver.knowledge.clone();
+            session.documents = talk.as_ref().map(|talk| talk.documents.clone()).unwrap_or_default();
+            let mut work = worker(solver, &npc, &session, place.talk, self.deadline)?;
+            // Each round is an attempt.
+            loop {
+                self.number += 1;
+                *sampling.lock().unwrap_or_else(PoisonError::into_inner) = self.sampling();
+                let judged = self.attempt(&mut work, &message, &session, &place, &path)?;
+                let stuck = judged.give_up && self.retry != Retry::Fresh;
+                let over = stuck || self.number >= self.most || Instant::now() >= self.deadline;
+                if judged.verdict != Verdict::Failed || over {
+                    return Ok((judged.verdict, judged.reason));
                 }
-                None => verify(task, &sandbox, &dir),
-            };
-            let checked = checked.map(|check| match check {
-                ScriptOutcome::Passed => {
-                    // If the files are reset, the team's work counts from there too.
-                    let entries = session.trace.entries();
-                    let since = if rule.retry == Retry::Feedback { 0 } else { before };
-                    delegated(task, solver, &entries[since..])
+                message = self.retry.message(instruction, &judged.output, &session.trace.entries());
+                if self.retry == Retry::Feedback {
+                    continue;
                 }
-                failed => failed,
-            });
-            if cancelled() {
-                return Ok(None);
-            }
-            let broken = dir.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
-            let (log, broken) = match done {
-                Ok(log) => (log, broken),
-                Err(Infrastructure(reason)) => (AttemptLog::default(), Some(reason)),
-            };
-            let mut output = String::new();
-            let (verdict, reason) = match (checked, broken) {
-                (Ok(ScriptOutcome::Passed), _) => (Verdict::Solved, String::new()),
-                (Ok(ScriptOutcome::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
-                    (Verdict::Error, reason)
+                dir.clear().map_err(Infrastructure::from)?;
+                set_up(task, &sandbox, &dir)?;
+                if self.retry == Retry::Fresh {
+                    break;
                 }
-                (Ok(ScriptOutcome::Failed(text)), None) => {
-                    let parts = [log.note.as_str(), cut(&text, FEEDBACK_BYTES)];
-                    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-                    let reason = parts.join("; ");
-                    output = text;
-                    (Verdict::Failed, reason)
-                }
-            };
-            let cost = Cost::of(&log.messages);
-            record(Attempt {
-                task: task.id.clone(),
-                attempt: number,
-                seed,
-                verdict,
-                reason: reason.clone(),
-                seconds: started.elapsed().as_secs_f64(),
-                cost,
-                ttft: log.messages.first().map(|message| message.ttft),
-                tokens_per_second: cost.tokens_per_second(),
-                trace: relative(&trace),
-                refusals: log.refusals,
-                dialogue: measures,
-                messages: log.messages,
-            })?;
-            let stuck = log.give_up && rule.retry != Retry::Fresh;
-            let over = stuck || number >= attempts || Instant::now() >= deadline;
-            if verdict != Verdict::Failed || over {
-                return finished(verdict, reason, number);
-            }
-            message = rule.retry.message(instruction, &output, &session.trace.entries());
-            if rule.retry == Retry::Feedback {
-                continue;
-            }
-            let cleared = dir.clear().map_err(Infrastructure::from);
-            if let Err(Infrastructure(reason)) = cleared.and_then(|()| set_up(task, &sandbox, &dir)) {
-                return finished(Verdict::Error, reason, number);
-            }
-            if rule.retry == Retry::Fresh {
-                break;
             }
         }
     }
+
+    /// # Errors
+    /// The run is cancelled.
+    fn go_on(&self) -> Result<(), Stop> {
+        if self.options.cancel.load(Ordering::Relaxed) { Err(Stop::Cancelled) } else { Ok(()) }
+    }
+
+    /// Returns how the current attempt's sampling differs from the run's.
+    fn sampling(&self) -> AttemptSampling {
+        AttemptSampling {
+            seed: seed(self.options.seed, &self.task.id, self.number),
+            temperature: if self.number > 1 { self.options.retry_temperature } else { 0.0 },
+        }
+    }
+
+    /// Makes the current attempt, judges and records it.
+    fn attempt(
+        &mut self,
+        work: &mut Worker,
+        message: &str,
+        session: &Session,
+        place: &Place,
+        trace: &Path,
+    ) -> Result<Judged, Stop> {
+        (self.options.observer)(Progress::Attempt { task: self.task, number: self.number });
+        let started = Instant::now();
+        let before = session.trace.len();
+        let done = work(message);
+        self.go_on()?;
+        // Whatever stopped the solver, the current state of the files counts.
+        let (checked, measures) = self.check(place, session, before);
+        self.go_on()?;
+        let (log, broken) = match done {
+            Ok(log) => (log, place.dir.probe_disk().err().map(|e| format!("the disk can't be written: {e}"))),
+            Err(Infrastructure(reason)) => (AttemptLog::default(), Some(reason)),
+        };
+        let judged = judge(&log, checked, broken);
+        let cost = Cost::of(&log.messages);
+        let attempt = Attempt {
+            task: self.task.id.clone(),
+            attempt: self.number,
+            seed: self.sampling().seed,
+            verdict: judged.verdict,
+            reason: judged.reason.clone(),
+            seconds: started.elapsed().as_secs_f64(),
+            cost,
+            ttft: log.messages.first().map(|message| message.ttft),
+            tokens_per_second: cost.tokens_per_second(),
+            trace: relative(trace),
+            refusals: log.refusals,
+            dialogue: measures,
+            messages: log.messages,
+        };
+        (self.record)(attempt).map_err(Stop::Unrecorded)?;
+        Ok(judged)
+    }
+
+    /// Verifies the result of an attempt that begins after the first `before` entries.
+    /// Also returns what a dialogue is measured by.
+    fn check(
+        &self,
+        place: &Place,
+        session: &Session,
+        before: usize,
+    ) -> (Result<ScriptOutcome, Infrastructure>, Option<Box<Measures>>) {
+        let entries = session.trace.entries();
+        let (checked, measures) = match place.talk {
+            Some(talk) => {
+                let (judged, measures) = talk.judge(&entries);
+                (Ok(judged), Some(Box::new(measures)))
+            }
+            None => (verify(self.task, place.sandbox, place.dir), None),
+        };
+        // If the files are reset, the team's work counts from there too.
+        let since = if self.retry == Retry::Feedback { 0 } else { before };
+        let checked = checked.map(|check| match check {
+            ScriptOutcome::Passed => delegated(self.task, self.solver, &entries[since..]),
+            failed => failed,
+        });
+        (checked, measures)
+    }
+}
+
+/// Judges an attempt by its verification, and by what is `broken` in the environment.
+fn judge(log: &AttemptLog, checked: Result<ScriptOutcome, Infrastructure>, broken: Option<String>) -> Judged {
+    let (verdict, reason, output) = match (checked, broken) {
+        (Ok(ScriptOutcome::Passed), _) => (Verdict::Solved, String::new(), String::new()),
+        (Ok(ScriptOutcome::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+            (Verdict::Error, reason, String::new())
+        }
+        (Ok(ScriptOutcome::Failed(output)), None) => {
+            let parts = [log.note.as_str(), cut(&output, FEEDBACK_BYTES)];
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            (Verdict::Failed, parts.join("; "), output)
+        }
+    };
+    Judged { verdict, reason, output, give_up: log.give_up }
 }
 
 /// Returns the seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed,
