@@ -67,39 +67,64 @@ fn twice(names: impl Iterator<Item = String>) -> BTreeSet<String> {
     names.filter(|name| !seen.insert(name.clone())).collect()
 }
 
-/// The rules for the agents' work; missing ones come from the command line.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// The rules for the agents' work, in a file or on the command line; a file's missing ones come
+/// from the command line.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+#[group(skip)]
 #[serde(default, deny_unknown_fields)]
 pub struct Condition {
     /// Name in reports.
+    #[arg(skip = DEFAULT_CONDITION)]
     pub name: String,
-    /// A team's directory or name.
+    /// A team's directory or name [default: the built-in team alara]
+    #[arg(short, long)]
     pub team: Option<String>,
-    /// The NPC that works on the tasks.
-    /// If the NPCs of a team differ in their instructions, prefer `policy`.
+    // If the NPCs of a team differ in their instructions, prefer `policy` in a file.
+    /// The NPC that works on the tasks [default: the team's forenpc]
+    #[arg(short, long)]
     #[serde(alias = "policy")]
     pub npc: Option<String>,
-    /// Whether the team's gates apply: `on` or `off`; by default they do.
+    /// Whether the team's gates apply [default: on]
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
     #[serde(deserialize_with = "switch")]
     pub gate: Option<bool>,
-    /// How to search the team's documents.
+    /// How to search the team's documents [default: as set in its files]
+    #[arg(long, value_name = "none|golden|bm25|embedding|hybrid")]
     pub retrieval: Option<Retrieval>,
-    /// How another attempt begins.
-    pub retry: Option<Retry>,
-    /// Maximum number of attempts per task.
+    /// Maximum number of attempts per task [default: 1; 5 for a sweep, as in the published study]
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     pub attempts: Option<NonZeroU32>,
+    /// How another attempt begins: with the check's output in the same conversation, with
+    /// everything reset, or as in the published study
+    #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
+    pub retry: Option<Retry>,
     /// Rules for single categories.
+    #[arg(skip)]
     pub categories: BTreeMap<String, RuleOverride>,
-    /// Time limit per task in seconds, for all its attempts together.
+    /// Time limit per task in seconds, for all its attempts together
+    #[arg(long, default_value = "360", value_name = "SECONDS", value_parser = positive::<NonZeroU64>)]
     pub timeout: Option<NonZeroU64>,
-    /// Sampling temperature.
+    /// Sampling temperature; 0 always takes the most likely token
+    #[arg(long, default_value = "0", value_parser = Sampling::temperature)]
     pub temperature: Option<f32>,
-    /// Minimum temperature of later attempts.
+    /// Minimum temperature of later attempts: the most likely mistake would only be repeated
+    #[arg(long, default_value = "1", value_parser = Sampling::temperature)]
     pub retry_temperature: Option<f32>,
-    /// Whether reasoning models reason.
+    /// Whether reasoning models reason; on the command line an option of the model.
+    #[arg(skip)]
     pub thinking: Option<bool>,
-    /// Whether each turn is a call: `free`, `forced` or `thought`.
+    /// Whether each turn is a call, as for `run` [default: the NPC's, else forced where the prompt
+    /// describes how to write calls, auto otherwise]
+    #[arg(long, value_name = "free|auto|forced|thought")]
     pub calls: Option<Calls>,
+}
+
+/// Parses a number that isn't 0.
+///
+/// # Errors
+/// A message for any other text.
+pub fn positive<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "a number from 1 up is wanted".to_owned())
 }
 
 /// Parses `on` or `off`, which YAML 1.1 turns into booleans.
@@ -281,6 +306,12 @@ impl Condition {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns the sampling parameters, but for the seed.
+    pub fn sampling(&self) -> Sampling {
+        let off = Sampling::default();
+        Sampling { temperature: self.temperature.unwrap_or(off.temperature), ..off }
     }
 
     /// Returns how often to try tasks, and how.

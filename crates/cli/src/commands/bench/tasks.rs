@@ -6,29 +6,26 @@ mod plan;
 mod resume;
 
 use std::collections::BTreeMap;
-use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use alara_bench::options::{Options, Player, Progress, Solver};
-use alara_bench::policy::{Retry, RuleOverride};
+use alara_bench::policy::RuleOverride;
 use alara_bench::price::Price;
-use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named, Verdict};
+use alara_bench::record::{Finished, Header, Named, Verdict};
 use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner;
 use alara_bench::sqlite;
 use alara_bench::stats::{self, Table};
-use alara_bench::sweep::{Condition, Shard, Sweep, on_off};
+use alara_bench::sweep::{Condition, Shard, Sweep, positive};
 use alara_bench::task_dir::TaskDirs;
 use alara_bench::{Suite, Task};
-use alara_engine::Sampling;
 use alara_harness::ChatModel;
-use alara_harness::calls::Calls;
-use alara_harness::knowledge::Retrieval;
+use alara_harness::knowledge::IndexCache;
 use alara_harness::model::{Tuning, shipped};
 use alara_harness::sandbox::{Isolation, enforced};
 use alara_harness::scratch::Scratch;
@@ -58,18 +55,8 @@ pub struct Args {
     suite: Option<PathBuf>,
     #[command(flatten)]
     model: model::Args,
-    /// A team's directory or name [default: the built-in team alara]
-    #[arg(short, long)]
-    team: Option<String>,
-    /// The NPC that works on the tasks [default: the team's forenpc]
-    #[arg(short, long)]
-    npc: Option<String>,
-    /// Whether the team's gates apply [default: on]
-    #[arg(long, value_name = "on|off", value_parser = on_off)]
-    gate: Option<bool>,
-    /// How to search the team's documents [default: as set in its files]
-    #[arg(long, value_name = "none|golden|bm25|embedding|hybrid")]
-    retrieval: Option<Retrieval>,
+    #[command(flatten)]
+    condition: Condition,
     /// Price of a million tokens: prompt, cached prompt and generated, for the report on dialogues
     /// [default: the sweep's `prices`]
     #[arg(long, value_name = "IN/CACHED/OUT")]
@@ -83,33 +70,13 @@ pub struct Args {
     /// Run only tasks with these ids
     #[arg(long, value_name = "ID", num_args = 1..)]
     task: Vec<String>,
-    /// Maximum number of attempts per task [default: 1; 5 for a sweep, as in the published study]
-    #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
-    attempts: Option<NonZeroU32>,
-    /// How another attempt begins: with the check's output in the same conversation, with
-    /// everything reset, or as in the published study
-    #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
-    retry: Retry,
     /// Rules for single categories, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
     /// CATEGORY=:ATTEMPTS
     #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
     policy: Vec<(String, RuleOverride)>,
-    /// Time limit per task in seconds, for all its attempts together
-    #[arg(long, default_value = "360", value_name = "SECONDS", value_parser = positive::<NonZeroU64>)]
-    timeout: NonZeroU64,
     /// Seed from which all sampling seeds are derived [default: the sweep's, else 0]
     #[arg(long)]
     seed: Option<u64>,
-    /// Sampling temperature; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0)]
-    temperature: f32,
-    /// Minimum temperature of later attempts: the most likely mistake would only be repeated
-    #[arg(long, default_value_t = 1.0)]
-    retry_temperature: f32,
-    /// Whether each turn is a call, as for `run` [default: the NPC's, else forced where the prompt
-    /// describes how to write calls, auto otherwise]
-    #[arg(long, value_name = "free|auto|forced|thought")]
-    calls: Option<Calls>,
     /// How often to repeat everything; trial n has the seed --seed + n - 1
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     trials: Option<NonZeroU32>,
@@ -183,22 +150,8 @@ impl Args {
                 bail!("--policy has two rules for {name}");
             }
         }
-        Ok(Condition {
-            name: DEFAULT_CONDITION.to_owned(),
-            team: self.team.clone(),
-            npc: self.npc.clone(),
-            gate: self.gate,
-            retrieval: self.retrieval,
-            retry: Some(self.retry),
-            attempts: self.attempts.or((!self.is_sweep()).then_some(NonZeroU32::MIN)),
-            categories,
-            timeout: Some(self.timeout),
-            temperature: Some(self.temperature),
-            retry_temperature: Some(self.retry_temperature),
-            // Set when the model is loaded.
-            thinking: None,
-            calls: self.calls,
-        })
+        let attempts = self.condition.attempts.or((!self.is_sweep()).then_some(NonZeroU32::MIN));
+        Ok(Condition { attempts, categories, ..self.condition.clone() })
     }
 
     /// Whether several runs, or a part of them, were requested.
@@ -221,11 +174,6 @@ fn policy(text: &str) -> Result<(String, RuleOverride), String> {
     Ok((category.to_owned(), rule.parse()?))
 }
 
-/// Parses a number that isn't 0.
-fn positive<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "a number from 1 up is wanted".to_owned())
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let begun = args.resume.as_deref().filter(|_| own_words().is_empty()).and_then(begun_with);
@@ -234,11 +182,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(words) => &as_begun(args, words)?,
         None => args,
     };
-    for temperature in [args.temperature, args.retry_temperature] {
-        if !temperature.is_finite() || temperature < 0.0 {
-            bail!("a temperature is a number from 0 up, not {temperature}");
-        }
-    }
     let sweep = args.sweep()?;
     let suite = sweep.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
     let tasks = suite.select(&sweep.categories, &sweep.tasks)?;
@@ -376,7 +319,7 @@ pub fn in_one_way(
 ) -> anyhow::Result<Option<PathBuf>> {
     let mut args = parsed(&[])?;
     args.model = model.tuned(tuning);
-    args.temperature = tuning.temperature.unwrap_or(args.temperature);
+    args.condition.temperature = tuning.temperature.or(args.condition.temperature);
     args.out = Some(out.to_owned());
     let (sweep, suite) = (args.sweep()?, Suite::load(suite)?);
     let tasks = suite.select(&[], &[])?;
@@ -400,48 +343,61 @@ fn work(
     let programs = runner::programs(&dirs, Isolation::Auto)?;
     let display = Display::new(jobs.iter().map(|job| job.tasks.len()).sum());
     let knowledge = Arc::new(cache::knowledge());
-    let mut cancel = None;
+    let mut work = Work { args, suite, folder, dirs, programs, display, knowledge, cancel: None };
     let mut files = Vec::new();
     let mut loaded: Option<Loaded> = None;
+    let mut ended = true;
     for job in jobs {
         // Free the old model before loading the new one.
-        if loaded.as_ref().is_none_or(|loaded| loaded.wanted != job.model) {
-            drop(loaded.take());
-        }
-        let current = match loaded.take() {
+        loaded = loaded.filter(|loaded| loaded.wanted == job.model);
+        let current = match &mut loaded {
             Some(current) => current,
-            None => Loaded::find(args, job)?,
+            none => none.insert(Loaded::find(args, job)?),
         };
-        let header = job.header(args, suite, &current.named, &programs)?;
-        let (file, before) = open(args, job, folder, header)?;
+        ended = work.job(job, current, &mut files)?;
+        if !ended {
+            break;
+        }
+    }
+    work.display.clear();
+    Ok((files, ended))
+}
+
+/// What all runs share.
+struct Work<'a> {
+    args: &'a Args,
+    suite: &'a Suite,
+    folder: Option<&'a Path>,
+    dirs: TaskDirs,
+    programs: BTreeMap<String, String>,
+    display: Display,
+    knowledge: Arc<IndexCache>,
+    /// Set by an interrupt, once there is something that it could break.
+    cancel: Option<Arc<AtomicBool>>,
+}
+
+impl Work<'_> {
+    /// Works through one run, and adds its file to `files`.
+    /// Returns whether it finished.
+    fn job(&mut self, job: &Job, current: &mut Loaded, files: &mut Vec<PathBuf>) -> anyhow::Result<bool> {
+        let args = self.args;
+        let header = job.header(args, self.suite, &current.named, &self.programs)?;
+        let (file, before) = open(args, job, self.folder, header)?;
         let path = file.path().to_owned();
         files.push(path.clone());
-        let title = if folder.is_some() { job.title() } else { String::new() };
-        display.begin(title, &before);
+        self.display.begin(if self.folder.is_some() { job.title() } else { String::new() }, &before);
         let left: Vec<&Task> =
             job.tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
-        let current = loaded.insert(current);
         if left.is_empty() {
-            continue;
+            return Ok(true);
         }
         let model = current.model(args, job)?;
-        let user = match &args.user_model {
-            Some(name) => Some(args.model.named(Some(name)).load(None, job.parallel)?),
-            None => None,
+        let other = |name: Option<&str>, parallel| {
+            name.map(|name| args.model.named(Some(name)).load(None, parallel)).transpose()
         };
-        let embedder = match job.embedder() {
-            Some(name) => Some(args.model.named(Some(name)).load(None, 1)?),
-            None => None,
-        };
-        // Before this point there is nothing that an interrupt could break.
-        let cancel = match &cancel {
-            Some(cancel) => cancel,
-            None => {
-                let flag = cancel.insert(Arc::<AtomicBool>::default());
-                agent::cancel_by_interrupt(flag.clone())?;
-                &*flag
-            }
-        };
+        let user = other(args.user_model.as_deref(), job.parallel)?;
+        let embedder = other(job.embedder(), 1)?;
+        let cancel = self.cancel()?;
         let condition = &job.run.condition;
         let solver = Solver {
             team: &job.team,
@@ -453,13 +409,13 @@ fn work(
             },
             user: user.as_deref(),
             embedder: embedder.as_deref(),
-            knowledge: knowledge.clone(),
+            knowledge: self.knowledge.clone(),
             named: current.named.clone(),
-            sampling: Sampling { temperature: condition.temperature.unwrap_or(0.0), ..Sampling::default() },
+            sampling: condition.sampling(),
             thinking: condition.thinking,
             calls: condition.calls,
         };
-        let observer = |progress: Progress| display.show(&progress);
+        let observer = |progress: Progress| self.display.show(&progress);
         let options = Options {
             policy: condition.policy(),
             timeout: job.timeout(),
@@ -467,22 +423,26 @@ fn work(
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             parallel: job.parallel,
             isolation: Isolation::Auto,
-            programs: programs.clone(),
-            cancel: cancel.clone(),
+            programs: self.programs.clone(),
+            cancel,
             observer: &observer,
         };
-        let whole = folder.unwrap_or(&path);
-        let ended = runner::run(&left, &solver, &options, &dirs, file).with_context(|| {
-            display.clear();
+        runner::run(&left, &solver, &options, &self.dirs, file).with_context(|| {
+            self.display.clear();
+            let whole = self.folder.unwrap_or(&path);
             format!("the run stopped; when that is mended, go on with: {}", resume_command(whole))
-        })?;
-        if !ended {
-            display.clear();
-            return Ok((files, false));
-        }
+        })
     }
-    display.clear();
-    Ok((files, true))
+
+    /// Returns the flag that an interrupt sets.
+    fn cancel(&mut self) -> anyhow::Result<Arc<AtomicBool>> {
+        if self.cancel.is_none() {
+            let flag = Arc::<AtomicBool>::default();
+            agent::cancel_by_interrupt(flag.clone())?;
+            self.cancel = Some(flag);
+        }
+        Ok(self.cancel.clone().unwrap_or_default())
+    }
 }
 
 /// Opens the file of a run, and returns the tasks already finished in it.
@@ -576,7 +536,7 @@ fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
         plan::span(wall),
         plan::span(Duration::try_from_secs_f64(table.total.seconds).unwrap_or_default())
     ));
-    if args.attempts.is_none() {
+    if args.condition.attempts.is_none() {
         ui::note("one attempt a task; five, as in the published study: --attempts 5");
     }
     ui::note(&format!("run file {0}; more with: alara report {0}", path.display()));

@@ -148,7 +148,6 @@ impl Job<'_> {
         programs: &BTreeMap<String, String>,
     ) -> anyhow::Result<Header> {
         let SweepRun { condition, trial, seed, .. } = &self.run;
-        let temperature = condition.temperature.unwrap_or(0.0);
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
@@ -166,7 +165,7 @@ impl Job<'_> {
             gate: condition.gate,
             retrieval: condition.retrieval,
             price: args.price.or(self.run.price),
-            sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
+            sampling: Sampling { seed: *seed, ..condition.sampling() },
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             thinking: condition.thinking,
             calls: condition.calls,
