@@ -273,15 +273,23 @@ pub struct Difference {
     pub replayed: Option<Value>,
 }
 
+/// Whether a record is compared with that of another run.
+/// Changes of files aren't: a replay may run nothing, and not every machine sees them.
+pub fn is_compared(entry: &Entry) -> bool {
+    !matches!(*entry.record, Record::Changed { .. })
+}
+
 /// Compares two runs.
 /// Also returns how many records of the original one were compared.
 /// The comparison ends where a run was killed, was cancelled or ran out of time.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
+    let [recorded, replayed] = [recorded, replayed].map(|run| run.iter().filter(|entry| is_compared(entry)));
+    let (recorded, replayed): (Vec<&Entry>, Vec<&Entry>) = (recorded.collect(), replayed.collect());
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
         ends && entry.is_the_users()
     });
-    let not_run = |entry: &&Entry| match &*entry.record {
+    let not_run = |entry: &&&Entry| match &*entry.record {
         Record::ToolResult { result, .. } => result.error.starts_with("not run: "),
         _ => false,
     };
@@ -289,10 +297,10 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
         Some(end) => end - recorded[..end].iter().rev().take_while(not_run).count(),
         None => recorded.len(),
     };
-    let partial = stopped.is_some() || was_killed(recorded);
+    let partial = stopped.is_some() || was_killed(&recorded);
     let length = if partial { compared } else { compared.max(replayed.len()) };
     for index in 0..length {
-        let [left, right] = [recorded, replayed].map(|run| run.get(index).map(comparable));
+        let [left, right] = [&recorded, &replayed].map(|run| run.get(index).map(|entry| comparable(entry)));
         if left != right {
             let at = match (&left, &right) {
                 (Some(left), Some(right)) => parting(left, right).unwrap_or_default(),
@@ -306,7 +314,7 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
 }
 
 /// Whether the user's last message or jinx has no end.
-fn was_killed(entries: &[Entry]) -> bool {
+fn was_killed(entries: &[&Entry]) -> bool {
     entries.iter().fold(false, |open, entry| match &*entry.record {
         Record::User { .. } if entry.is_the_users() => true,
         Record::End { .. } if entry.is_the_users() => false,

@@ -159,8 +159,8 @@ mod tests {
 
     #[test]
     fn the_first_denial_ends_a_decision() {
-        let denied = Decision::by_list("write", &["read", "write_file"]).and(|| unreachable!());
-        let why = "`write` is not permitted; the tools are: write_file, read";
+        let denied = Decision::by_list("writefile", &["read", "write_file"]).and(|| unreachable!());
+        let why = "`writefile` is not permitted; the tools are: write_file, read";
         assert_eq!(denied.refusal, Some(ToolResult::failed(why)));
         let ruling = |verdict| Some(Ruling { verdict, doubtful: false, by: "permissions.yaml:1".into() });
         let asked = Decision::by_list("read", &["read"])

@@ -48,7 +48,8 @@ fn a_hundred_replays_come_to_the_same_verdicts_and_phases() {
         }
         replay::run(&session, &fixture.team, &entries).unwrap();
         let replayed = session.trace.entries();
-        assert_eq!(replay::difference(expected, &replayed), (expected.len(), None), "{round}");
+        let compared = expected.iter().filter(|entry| replay::is_compared(entry)).count();
+        assert_eq!(replay::difference(expected, &replayed), (compared, None), "{round}");
     }
 }
 

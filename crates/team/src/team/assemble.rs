@@ -158,8 +158,9 @@ fn assemble(
         unread.error(Location::default(), message)
     });
     let misplaced = opened_rules.as_ref().and_then(|(source, node)| rules::misplaced(source, node));
-    let unknown_hook = source.zip(ctx.hooks.as_ref()).and_then(|(source, node)| hooks::unknown(source, node));
-    let reasons = ctx.refused.iter().cloned().chain(lost).chain(misplaced).chain(unknown_hook);
+    let hooks_node = source.zip(ctx.hooks.as_ref());
+    let bad_hooks = hooks_node.into_iter().flat_map(|(source, node)| hooks::unreadable(source, node));
+    let reasons = ctx.refused.iter().cloned().chain(lost).chain(misplaced).chain(bad_hooks);
     for reason in reasons.chain(strays::rules(&listing.folder)) {
         gates.all.refuse(reason, &mut files.diagnostics);
     }

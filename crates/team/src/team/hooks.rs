@@ -17,7 +17,7 @@ use crate::fields::Fields;
 use crate::jinx::{Input, Jinx, Kind};
 use crate::source::Source;
 use crate::types::Diagnostic;
-use crate::yaml::Node;
+use crate::yaml::{Entry, Node};
 
 /// The event that a hook runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -88,16 +88,24 @@ impl Hook {
     }
 }
 
-/// Why hooks bind nobody: one is for an event that doesn't exist.
-pub fn unknown(source: &Source, node: &Node) -> Option<Diagnostic> {
-    let is_event = |name: &str| HookEvent::ALL.into_iter().any(|event| event.name() == name);
+/// Why nobody of the team runs: it is unclear which calls its hooks were to check.
+pub fn unreadable(source: &Source, node: &Node) -> Vec<Diagnostic> {
     let Some(entries) = node.entries() else {
-        let message = "these hooks can't be read: nobody of the team runs";
-        return (!node.is_null()).then(|| source.error(node.location, message));
+        let what = node.describe();
+        let message =
+            format!("`hooks` must be a mapping of events to jinxes, not {what}: nobody of the team runs");
+        return if node.is_null() { Vec::new() } else { vec![source.error(node.location, message)] };
     };
-    let entry = entries.iter().find(|entry| !is_event(&entry.key))?;
-    let message = format!("a hook for `{}` would never run: nobody of the team runs", entry.key);
-    Some(source.error(entry.location, message))
+    let names = HookEvent::ALL.map(HookEvent::name);
+    let unknown = entries.iter().filter(|entry| !names.contains(&entry.key.as_str()));
+    let report = |entry: &Entry| {
+        let near = nearest(&entry.key, names.into_iter()).map(|near| format!(", did you mean `{near}`?"));
+        let (near, known) = (near.unwrap_or_default(), names.join(", "));
+        let key = &entry.key;
+        let message = format!("there is no event `{key}`{near} (known: {known}): nobody of the team runs");
+        source.error(entry.location, message)
+    };
+    unknown.map(report).collect()
 }
 
 /// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
@@ -109,25 +117,10 @@ pub fn read(
     others: bool,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Vec<Hook> {
-    let Some(entries) = node.entries() else {
-        let message = format!("`hooks` must be a mapping of events to jinxes, not {}", node.describe());
-        diagnostics.push(source.error(node.location, message));
-        return Vec::new();
-    };
     let mut hooks = Vec::new();
-    for entry in entries {
-        let Some(event) = HookEvent::ALL.into_iter().find(|event| event.name() == entry.key) else {
-            let names = HookEvent::ALL.map(HookEvent::name);
-            let hint = nearest(&entry.key, names.into_iter()).map(|near| format!(", did you mean `{near}`?"));
-            let message = format!(
-                "there is no event `{}`{} (known: {})",
-                entry.key,
-                hint.unwrap_or_default(),
-                names.join(", ")
-            );
-            diagnostics.push(source.error(entry.location, message));
-            continue;
-        };
+    for entry in node.entries().into_iter().flatten() {
+        let event = HookEvent::ALL.into_iter().find(|event| event.name() == entry.key);
+        let Some(event) = event else { continue };
         for node in list(&entry.value).iter().filter(|node| !node.is_null()) {
             hooks.extend(hook(event, source, node, library, others, diagnostics));
         }

@@ -95,7 +95,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         session.mocks = Mocks::new(&recorded);
     }
     replay::run(&session, &team, &recorded)?;
-    let recorded = session.mocks.outside(&recorded);
+    let mut recorded = session.mocks.outside(&recorded);
+    recorded.retain(replay::is_compared);
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     if args.json {
         let report = serde_json::json!({

@@ -42,7 +42,7 @@ fn what_is_wrong_with_hooks_is_told() {
     check("guard", "team.ctx:1:8: error: `hooks` must be a mapping of events to jinxes, not a text");
     check(
         "{before_tols: guard}",
-        "error: there is no event `before_tols`, did you mean `before_tool`? (known: before_tool, after_tool, start, end)",
+        "error: there is no event `before_tols`, did you mean `before_tool`? (known: before_tool, after_tool, start, end): nobody of the team runs",
     );
     check(
         "{before_tool: gard}",
