@@ -152,7 +152,8 @@ fn rules_and_the_guard_of_files_hold_for_hooks() {
 fn a_hook_that_can_not_be_run_refuses_what_it_is_about() {
     let dir = hooked("{before_tool: {jinx: gard, tools: [shell]}}", &[], &["echo hi > f"]);
     let (code, shown, results) = run(&dir);
-    assert_eq!(code, 0, "{shown}");
+    // The last change was refused.
+    assert_eq!(code, 1, "{shown}");
     assert!(shown.contains("error: the hook can't be run: there is no jinx `gard`"), "{shown}");
     assert_eq!(results[0]["error"], "`shell` is refused by the hook `gard`: the team has no jinx `gard`");
     assert!(!dir.path("work/f").exists());
@@ -182,7 +183,8 @@ fn hooks_look_at_the_calls_of_sub_teams() {
     ]);
     dir.write("script.json", &script.to_string());
     let (code, shown, results) = run(&dir);
-    assert_eq!(code, 0, "{shown}");
+    // The success of `delegate` doesn't make up for the refusal within it.
+    assert_eq!(code, 1, "{shown}");
     let refused = |result: &Value| result["error"].as_str().is_some_and(|error| error.contains("no pushes"));
     assert!(results.iter().any(refused), "{results:?}");
     assert!(!dir.path("work/f").exists());

@@ -97,7 +97,7 @@ impl Model<'_> {
         MemoryBreakdown::with_cache(self.gguf, self.architecture, self.config, self.kv)
     }
 
-    fn refused(&self, refusal: Refusal) -> Error {
+    fn placement_error(&self, refusal: Refusal) -> Error {
         Error::Placement { file: self.gguf.name().into(), reason: refusal.message(self.context) }
     }
 }
@@ -169,7 +169,7 @@ impl Offload {
                     match on(gpu.device, model.breakdown()?).place(budget, self.layers) {
                         Ok(placement) => ResolvedDevice::Gpu(gpu, placement),
                         Err(_) if self.device == Device::Auto && self.layers.is_none() => ResolvedDevice::Cpu,
-                        Err(refusal) => return Err(model.refused(refusal)),
+                        Err(refusal) => return Err(model.placement_error(refusal)),
                     }
                 }
             },

@@ -108,7 +108,7 @@ impl Decision {
                 }
                 None => Judgement { verdict: Verdict::Allow, by: file.to_string() },
             });
-            reported = Blocked::told(reported, blocked);
+            reported = Blocked::to_report(reported, blocked);
         }
         Decision { refusal: reported.map(ToolResult::blocked), ..decision }
     }

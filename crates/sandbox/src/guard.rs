@@ -184,7 +184,7 @@ impl Guard {
         };
         let of = |(covered, changes): (&Covered, &Vec<Change>)| {
             let refused = changes.iter().filter(|change| never(covered, change));
-            refused.map(|change| covered.told(change)).collect::<Vec<_>>()
+            refused.map(|change| covered.for_display(change)).collect::<Vec<_>>()
         };
         covered.iter().zip(changes).flat_map(of).collect()
     }
@@ -544,7 +544,7 @@ impl Layers {
             let proposed =
                 Proposed::new(&covered, &changes).map_err(|source| self.error("can't be read", source))?;
             let told = |(covered, changes): (&Covered, &Vec<Change>)| {
-                changes.iter().map(|change| covered.told(change)).collect::<Vec<_>>()
+                changes.iter().map(|change| covered.for_display(change)).collect::<Vec<_>>()
             };
             let told: Vec<Change> = covered.iter().zip(&changes).flat_map(told).collect();
             let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&told, &proposed) };

@@ -112,11 +112,11 @@ pub fn work(
     let mut report = report(&session, &agent, name);
     let (text, finish) = match &outcome {
         Outcome::Answer { text } => (text.as_str(), Finish::Stop),
-        Outcome::Length => (agent.said(), Finish::Length),
+        Outcome::Length => (agent.text_so_far(), Finish::Length),
         // Any text so far is a truncated answer.
-        other if !agent.said().trim().is_empty() => {
+        other if !agent.text_so_far().trim().is_empty() => {
             report["finish"] = other.tag().into();
-            (agent.said(), Finish::Length)
+            (agent.text_so_far(), Finish::Length)
         }
         other => return Err(without_answer(other)),
     };

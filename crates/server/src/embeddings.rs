@@ -88,7 +88,7 @@ pub async fn embed(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Embedd
             }
             let made = engine
                 .embed_until(part, truncate, &listener.until())
-                .map_err(|error| refused(field, error))?;
+                .map_err(|error| refusal_of(field, error))?;
             all.tokens += made.tokens;
             all.vectors.extend(made.vectors);
             let own = all.vectors.first().map_or(0, Vec::len);
@@ -103,7 +103,7 @@ pub async fn embed(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Embedd
     .await
 }
 
-fn refused(field: &str, error: EngineError) -> Refusal {
+fn refusal_of(field: &str, error: EngineError) -> Refusal {
     match error {
         EngineError::PromptTooLong { prompt, context, trained } => {
             Refusal::too_long(field, TooLong { prompt, context, trained })

@@ -80,7 +80,7 @@ impl History {
     }
 
     /// Records that the call `id` of `name` was converted to text.
-    pub fn told(&mut self, id: String, name: String) {
+    pub fn record_written_call(&mut self, id: String, name: String) {
         self.told.insert(id, name);
     }
 

@@ -122,7 +122,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
         told["tokens"] = if pieces { tokens.iter().map(piece).collect() } else { json!(tokens) };
         Ok(told)
     });
-    self::told(&told.await?, ignored)
+    self::json_with_ignored(&told.await?, ignored)
 }
 
 /// Returns a vocabulary's special tokens and chat template, named as in Hugging Face's
@@ -166,7 +166,7 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
     });
     let text = text.await?;
     // vLLM's clients expect a prompt.
-    told(&json!({"content": text, "prompt": text}), ignored)
+    json_with_ignored(&json!({"content": text, "prompt": text}), ignored)
 }
 
 /// Returns the prompt of a chat.
@@ -176,7 +176,7 @@ async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> 
     let prompt = with_prompt(&shared, asked, |engine, request| {
         engine.prompt(request).map_err(|error| Refusal::untokenized("messages", &error))
     });
-    told(&json!({"prompt": prompt.await?}), ignored)
+    json_with_ignored(&json!({"prompt": prompt.await?}), ignored)
 }
 
 /// Returns a query parameter of a URL.
@@ -198,7 +198,7 @@ fn queried(uri: &Uri, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|value| !value.is_empty())
 }
 
-fn told(body: &Value, ignored: Vec<String>) -> Result<Response, Refusal> {
+fn json_with_ignored(body: &Value, ignored: Vec<String>) -> Result<Response, Refusal> {
     let mut response = json_of(body);
     response.extensions_mut().insert(Ignored(ignored));
     Ok(response)

@@ -104,7 +104,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let mut told = String::new();
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         told = format!(": {}", refusal.message);
-        response = refused(&refusal, &path);
+        response = refusal_response(&refusal, &path);
     }
     if let Some(Ignored(ignored)) = response.extensions_mut().remove::<Ignored>()
         && !ignored.is_empty()
@@ -135,7 +135,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Formats a refusal for the clients of `path`.
-fn refused(refusal: &Refusal, path: &str) -> Response {
+fn refusal_response(refusal: &Refusal, path: &str) -> Response {
     let body = match () {
         () if anthropic::is_for(path) => anthropic::refusal(refusal),
         () if ollama::is_for(path) => ollama::refusal(refusal),
@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(asked.messages[0].content, "hi", "{body}");
         }
         let refused = |body: &Value| read_any(body.to_string().as_bytes()).unwrap_err().message;
-        assert!(refused(&json!({"prompt": "hi"})).contains("neither `messages` nor `input`"));
-        assert!(refused(&json!([])).contains("no JSON object"));
+        assert!(refusal_response(&json!({"prompt": "hi"})).contains("neither `messages` nor `input`"));
+        assert!(refusal_response(&json!([])).contains("no JSON object"));
     }
 }

@@ -71,7 +71,7 @@ pub fn unlock(hidden: &[Tool], arguments: &Map<String, Value>) -> ToolResult {
     }
     let name = arguments.get(NAME).and_then(Value::as_str).unwrap_or_default().trim();
     match hidden.iter().find(|tool| tool.name == name) {
-        Some(tool) => ToolResult::succeeded(told(tool)),
+        Some(tool) => ToolResult::succeeded(describe(tool)),
         None => ToolResult::failed(format!(
             "no tool to unlock is called `{name}`: the documents tell the exact names"
         )),
@@ -79,7 +79,7 @@ pub fn unlock(hidden: &[Tool], arguments: &Map<String, Value>) -> ToolResult {
 }
 
 /// The description of an unlocked tool for the model.
-pub fn told(tool: &Tool) -> Value {
+pub fn describe(tool: &Tool) -> Value {
     json!({NAME: tool.name, "description": tool.description, "parameters": tool.parameters})
 }
 

@@ -81,7 +81,7 @@ impl Fact {
     }
 
     /// Its value, with a note about its stale parts.
-    fn told(&self) -> String {
+    fn described(&self) -> String {
         const STALE: &str = "may have changed since it was read";
         let stale = |(_, mark): &&(Path, Mark)| *mark == Mark::Stale;
         let stale: Vec<String> = self.marks.iter().filter(stale).map(|(path, _)| path.join(".")).collect();
@@ -141,8 +141,8 @@ impl Ledger {
     }
 
     /// Each fact with its path, in the text for a model.
-    pub fn told(&self) -> impl Iterator<Item = (String, String)> {
-        self.facts.iter().map(|(path, fact)| (path.join("."), fact.told()))
+    pub fn described(&self) -> impl Iterator<Item = (String, String)> {
+        self.facts.iter().map(|(path, fact)| (path.join("."), fact.described()))
     }
 
     /// All known facts, as one mapping, with `{"stale": [path, …]}` if any are stale.

@@ -324,7 +324,7 @@ fn speak(
         }
     };
     let outcome = agent.run(&message);
-    Ok(Spoken { outcome, said: agent.said().to_owned(), stopped: agent.stopped().cloned() })
+    Ok(Spoken { outcome, said: agent.text_so_far().to_owned(), stopped: agent.stopped().cloned() })
 }
 
 /// Resolves a task: a single word may be a name, so the user is asked what it means.

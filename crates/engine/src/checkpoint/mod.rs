@@ -60,7 +60,7 @@ impl<'a> Folder<'a> {
         let Some((architecture, facts)) = facts else {
             let known = CheckpointFacts::known()?.join(", ");
             let what = format!("`model_type` \"{}\" (known: {known})", model_type.escape_debug());
-            return Err(self.refused("config.json", what));
+            return Err(self.not_understood("config.json", what));
         };
         self.meta("general.architecture", architecture.clone());
         self.sizes(&architecture, &facts, &config)?;
@@ -68,7 +68,7 @@ impl<'a> Folder<'a> {
         let tokenizer = self.required("tokenizer.json")?;
         match wordpiece::metadata(&tokenizer) {
             Ok(metadata) => self.metadata.extend(metadata),
-            Err(what) => return Err(self.refused("tokenizer.json", what)),
+            Err(what) => return Err(self.not_understood("tokenizer.json", what)),
         }
         let (weights, bytes) = &self.files[0];
         let mut tensors = safetensors::tensors(weights, bytes)?;
@@ -78,7 +78,7 @@ impl<'a> Folder<'a> {
                 Some(name) => tensor.name = name,
                 None => {
                     let what = format!("the tensor `{}`", tensor.name.escape_debug());
-                    return Err(self.refused(WEIGHTS, what));
+                    return Err(self.not_understood(WEIGHTS, what));
                 }
             }
         }
@@ -91,17 +91,17 @@ impl<'a> Folder<'a> {
             let said = || format!("`{}` {value}", key.escape_debug());
             if let Some(needed) = facts.needs.get(key) {
                 if value != needed && !value.is_null() {
-                    return Err(self.refused("config.json", format!("{} (known: {needed})", said())));
+                    return Err(self.not_understood("config.json", format!("{} (known: {needed})", said())));
                 }
             } else if let Some(name) = facts.keys.get(key) {
                 let number = match (value.as_u64(), value.as_f64()) {
                     (Some(number), _) => Value::U64(number),
                     (None, Some(number)) => Value::F64(number),
-                    (None, None) => return Err(self.refused("config.json", said())),
+                    (None, None) => return Err(self.not_understood("config.json", said())),
                 };
                 self.meta(&format!("{architecture}.{name}"), number);
             } else if !Harmless::has(&facts.harmless.keys, key) {
-                return Err(self.refused("config.json", said()));
+                return Err(self.not_understood("config.json", said()));
             }
         }
         Ok(())
@@ -115,7 +115,7 @@ impl<'a> Folder<'a> {
             let name = kind.rsplit('.').next().unwrap_or_default();
             if !MODULES.contains(&name) {
                 let what = format!("the module \"{}\" (known: {})", kind.escape_debug(), MODULES.join(", "));
-                return Err(self.refused("modules.json", what));
+                return Err(self.not_understood("modules.json", what));
             }
         }
         let file = "1_Pooling/config.json";
@@ -132,7 +132,7 @@ impl<'a> Folder<'a> {
             other => {
                 let what =
                     format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
-                return Err(self.refused(file, what));
+                return Err(self.not_understood(file, what));
             }
         };
         self.meta(&format!("{architecture}.pooling_type"), Value::U32(number));
@@ -147,7 +147,7 @@ impl<'a> Folder<'a> {
         self.path.join(file).display().to_string()
     }
 
-    fn refused(&self, file: &str, what: String) -> crate::Error {
+    fn not_understood(&self, file: &str, what: String) -> crate::Error {
         CheckpointError::NotUnderstood { file: self.name(file), what }.into()
     }
 

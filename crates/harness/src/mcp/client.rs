@@ -373,8 +373,8 @@ impl Client {
     }
 
     /// The server's requests since the last call, all refused.
-    pub fn refused(&self) -> BTreeSet<&'static str> {
-        self.link.refused()
+    pub fn take_refused_requests(&self) -> BTreeSet<&'static str> {
+        self.link.take_refused_requests()
     }
 }
 

@@ -343,7 +343,7 @@ impl Link {
     }
 
     /// The server's requests since the last call, all refused.
-    pub fn refused(&self) -> BTreeSet<&'static str> {
+    pub fn take_refused_requests(&self) -> BTreeSet<&'static str> {
         std::mem::take(&mut locked(&self.refused))
     }
 

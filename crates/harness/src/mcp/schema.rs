@@ -200,7 +200,7 @@ impl Declared {
         }
         let object = |key: &str| schema.get(key).and_then(Value::as_object).into_iter().flatten();
         for (name, value) in object("properties") {
-            self.name(name, told(value, tells));
+            self.name(name, declarable(value, tells));
         }
         let lists = [schema.get("required")].into_iter().flatten();
         let lists = lists.chain(
@@ -265,7 +265,7 @@ impl Declared {
 
 /// The part of an argument's schema that may be declared at the root.
 /// A schema that forbids the argument is left out: another alternative may allow it.
-fn told(schema: &Value, tells: Tells) -> Option<Value> {
+fn declarable(schema: &Value, tells: Tells) -> Option<Value> {
     let is_forbidden = *schema == Value::Bool(false) || *schema == json!({"not": {}});
     match tells {
         _ if is_forbidden => None,

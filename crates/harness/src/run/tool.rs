@@ -170,7 +170,7 @@ fn dispatch(
     let verdict = decided(caller, jinx, &arguments, Person::IsAsked)?;
     // Gates learn from a call that a hook or a person stopped, too: in a replay, where neither is
     // asked again, it looks like one that failed.
-    let result = Stop::settle(made(caller, jinx, arguments.clone(), verdict, place))?;
+    let result = Stop::settle(make(caller, jinx, arguments.clone(), verdict, place))?;
     gates::observe(caller, jinx, &arguments, &result)?;
     Ok(result)
 }
@@ -190,7 +190,7 @@ fn checked(caller: &Caller, jinx: &Jinx, arguments: &Map<String, Value>) -> Resu
 }
 
 /// Makes a permitted call, unless a hook or a review stops it.
-fn made(
+fn make(
     caller: &Caller,
     jinx: &Jinx,
     arguments: Map<String, Value>,

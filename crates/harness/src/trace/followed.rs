@@ -99,7 +99,7 @@ impl<'a> Followed<'a> {
         };
         if std::mem::take(&mut self.now.untold) {
             let unlocked: Vec<String> =
-                self.unlocked().into_iter().map(|tool| hidden::told(tool).to_string()).collect();
+                self.unlocked().into_iter().map(|tool| hidden::describe(tool).to_string()).collect();
             if !unlocked.is_empty() {
                 last.content += &format!("\n\n<unlocked>\n{}\n</unlocked>", unlocked.join("\n"));
             }

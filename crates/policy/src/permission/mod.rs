@@ -157,7 +157,7 @@ impl Permissions {
             Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
         });
         let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
-        let ruled = held(&rules, jinx, arguments, work);
+        let ruled = judge(&rules, jinx, arguments, work);
         let denied = ruled.as_ref().is_some_and(|ruling| ruling.verdict == Verdict::Deny);
         match self.answer(&holder(team), about) {
             Some((Verdict::Allow, _)) if denied => ruled,
@@ -247,7 +247,7 @@ pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
 /// Callers of a remote tool may choose which inputs they give: if the first one is missing, all are
 /// judged and the strictest verdict wins.
 /// A rule that allows a prefix applies to the first input only.
-fn held(rules: &[&Rule], jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<Ruling> {
+fn judge(rules: &[&Rule], jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<Ruling> {
     let first = first(jinx, arguments);
     if first.is_some() || jinx.remote.is_none() || arguments.is_empty() {
         return held::verdict(rules, jinx, first, work);

@@ -39,7 +39,7 @@ impl Covered<'_> {
     }
 
     /// A change with its path as messages show it.
-    pub fn told(&self, change: &Change) -> Change {
+    pub fn for_display(&self, change: &Change) -> Change {
         change.named(self.named)
     }
 }

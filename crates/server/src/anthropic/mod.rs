@@ -190,7 +190,7 @@ fn block(mut block: Fields, message: &mut Message, history: &mut History) -> Res
                 Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
                 Err(text) => {
                     tell_call(message, &name, &text);
-                    history.told(id, name);
+                    history.record_written_call(id, name);
                 }
             }
         }

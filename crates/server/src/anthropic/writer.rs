@@ -81,7 +81,7 @@ impl Messages {
         }
     }
 
-    fn said(&mut self, kind: Kind, text: &str) -> String {
+    fn write_delta(&mut self, kind: Kind, text: &str) -> String {
         let mut events = String::new();
         if self.open != Some(kind) {
             events += &self.close();
@@ -101,8 +101,8 @@ impl Writer for Messages {
             }
             // This API has no tokens in responses, and only one answer.
             Piece::Logprobs(_) | Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
-            Piece::Text(text) => self.said(Kind::Text, text),
-            Piece::Reasoning(text) => self.said(Kind::Thinking, text),
+            Piece::Text(text) => self.write_delta(Kind::Text, text),
+            Piece::Reasoning(text) => self.write_delta(Kind::Thinking, text),
             Piece::Call(call) => {
                 let input = Value::Object(call.arguments.clone()).to_string();
                 let mut events = self.close() + &self.start(&tool_use(call, &json!({})));

@@ -29,7 +29,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         "model": model, "embeddings": embeddings, "total_duration": total, "load_duration": 0,
         "prompt_eval_count": made.tokens,
     });
-    Ok(told(&body, ignored))
+    Ok(json_with_ignored(&body, ignored))
 }
 
 /// Embeds one text.
@@ -41,7 +41,10 @@ pub async fn post_one(State(shared): State<Arc<Shared>>, request: Request) -> Re
     let asked = read(&shared, &mut fields, "prompt")?;
     let ignored = fields.ignored();
     let (_, made) = embed(&shared, asked).await?;
-    Ok(told(&json!({"embedding": in_json(made.vectors.first().map_or(&[], Vec::as_slice))}), ignored))
+    Ok(json_with_ignored(
+        &json!({"embedding": in_json(made.vectors.first().map_or(&[], Vec::as_slice))}),
+        ignored,
+    ))
 }
 
 /// Parses a request; as in Ollama, inputs that are too long are truncated unless the request
@@ -62,7 +65,7 @@ fn in_json(vector: &[f32]) -> Value {
     vector.iter().map(|&x| number(x)).collect()
 }
 
-fn told(body: &Value, ignored: Vec<String>) -> Response {
+fn json_with_ignored(body: &Value, ignored: Vec<String>) -> Response {
     let mut response = json_of(body);
     response.extensions_mut().insert(Ignored(ignored));
     response

@@ -235,7 +235,7 @@ fn message(mut fields: Fields, history: &mut History, calls: &mut Calls) -> Resu
                 Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
                 Err(text) => {
                     tell_call(&mut message, &name, &text);
-                    history.told(id, name);
+                    history.record_written_call(id, name);
                 }
             }
         }

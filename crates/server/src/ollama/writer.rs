@@ -21,7 +21,7 @@ pub enum Route {
 
 impl Route {
     /// Returns the content in this route's field; `before` is the number of earlier calls.
-    fn said(self, text: &str, thinking: &str, calls: &[ToolCall], before: usize) -> Value {
+    fn content(self, text: &str, thinking: &str, calls: &[ToolCall], before: usize) -> Value {
         match self {
             Route::Chat => {
                 let mut message = json!({"role": "assistant", "content": text});
@@ -111,15 +111,15 @@ impl Writer for Lines {
             }
             Piece::Text(text) => {
                 let tokens = std::mem::take(&mut self.tokens);
-                with_logprobs(self.line(self.route.said(text, "", &[], 0), None), &tokens)
+                with_logprobs(self.line(self.route.content(text, "", &[], 0), None), &tokens)
             }
-            Piece::Reasoning(text) => self.line(self.route.said("", text, &[], 0), None),
+            Piece::Reasoning(text) => self.line(self.route.content("", text, &[], 0), None),
             Piece::Call(call) => {
                 self.calls += 1;
                 let calls = std::slice::from_ref(call);
-                self.line(self.route.said("", "", calls, self.calls - 1), None)
+                self.line(self.route.content("", "", calls, self.calls - 1), None)
             }
-            Piece::End(end) => self.line(self.route.said("", "", &[], 0), Some(end)),
+            Piece::End(end) => self.line(self.route.content("", "", &[], 0), Some(end)),
         };
         format!("{line}\n")
     }
@@ -130,11 +130,11 @@ impl Writer for Lines {
 
     /// A line with empty text: these streams consist only of lines.
     fn beat(&mut self) -> String {
-        format!("{}\n", self.line(self.route.said("", "", &[], 0), None))
+        format!("{}\n", self.line(self.route.content("", "", &[], 0), None))
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        let said = self.route.said(&answer.text, &answer.reasoning, &answer.calls, 0);
+        let said = self.route.content(&answer.text, &answer.reasoning, &answer.calls, 0);
         with_logprobs(self.line(said, Some(end)), &answer.logprobs)
     }
 }
@@ -150,7 +150,7 @@ fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
 /// Returns the answer to a request without content, by which clients load or unload a model.
 pub fn nothing(route: Route, model: &str, reason: &str) -> Value {
     let mut line = begin(model);
-    extend(&mut line, route.said("", "", &[], 0));
+    extend(&mut line, route.content("", "", &[], 0));
     extend(&mut line, json!({"done": true, "done_reason": reason}));
     line
 }

@@ -95,7 +95,7 @@ fn calls(fields: &mut Fields, message: &mut Message, history: &mut History) -> R
             Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
             Err(text) => {
                 tell_call(message, &name, &text);
-                history.told(id, name);
+                history.record_written_call(id, name);
             }
         }
     }

@@ -37,7 +37,7 @@ pub enum Need {
 }
 
 /// The missing needs, in words: "the Python modules `a` and `b`, the name `c`".
-pub fn told(missing: &[Missing]) -> String {
+pub fn describe_missing(missing: &[Missing]) -> String {
     let kinds = [
         (Need::Program, "", ""),
         (Need::Module, "the Python module ", "the Python modules "),
@@ -71,8 +71,11 @@ mod tests {
             missing(Need::Attribute, "npc.model"),
             missing(Need::Module, "c"),
         ];
-        assert_eq!(told(&all), "the Python modules `a`, `b` and `c`, the name `state`, `npc.model`");
-        assert_eq!(told(&all[1..2]), "the Python module `a`");
-        assert_eq!(told(&[]), "");
+        assert_eq!(
+            describe_missing(&all),
+            "the Python modules `a`, `b` and `c`, the name `state`, `npc.model`"
+        );
+        assert_eq!(describe_missing(&all[1..2]), "the Python module `a`");
+        assert_eq!(describe_missing(&[]), "");
     }
 }

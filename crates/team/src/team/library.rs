@@ -11,7 +11,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use super::check::text_of;
 use super::files::{self, Folder, JinxFile};
 use super::{needs, stock};
-use crate::jinx::python::{Need, told};
+use crate::jinx::python::{Need, describe_missing};
 use crate::jinx::{Action, Jinx, Missing, Step};
 use crate::skill;
 use crate::types::{Diagnostic, Location, Severity};
@@ -109,7 +109,7 @@ impl Library {
                     let what = if below.path.is_relative() { "built-in jinx" } else { "jinx below it" };
                     let message = format!(
                         "`{name}` can't run here, it needs {}; the {what} of this name is used instead",
-                        told(&jinx.missing)
+                        describe_missing(&jinx.missing)
                     );
                     diagnostics.push(warning(jinx, message));
                     let reference = jinx.reference.clone();
@@ -238,7 +238,7 @@ fn said_name(text: &str) -> Option<String> {
 
 /// The diagnostic for a jinx that can't run here.
 pub fn cant_run(jinx: &Jinx) -> Diagnostic {
-    let needs = told(&jinx.missing);
+    let needs = describe_missing(&jinx.missing);
     warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
 }
 

@@ -24,7 +24,7 @@ pub struct Blocked {
 impl Blocked {
     /// Picks the refusal to report of two gates: the first, unless it only asks for a read, which
     /// wouldn't fix the other.
-    pub fn told(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+    pub fn to_report(first: Option<Self>, second: Option<Self>) -> Option<Self> {
         match (first, second) {
             (Some(first), Some(second)) if !first.unknown.is_empty() && second.unknown.is_empty() => {
                 Some(second)

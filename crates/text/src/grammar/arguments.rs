@@ -9,7 +9,7 @@ use super::json::{RUN, parts};
 use super::schema;
 use super::schema::{Property, Together};
 use super::turn::{Token, escape, quote, without};
-use super::{GrammarError, SchemaError, refused};
+use super::{GrammarError, SchemaError, schema_error};
 use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, literal, resolve, type_name};
 use crate::request::Tool;
 
@@ -180,7 +180,7 @@ impl<'a> Rules<'a> {
         let strict = self.exact_arguments(encoding, tool, format, Together::Exactly);
         let refusal = match strict {
             Err(refusal) if !tool.strict => refusal,
-            outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
+            outcome => return outcome.map_err(|refusal| schema_error(tool, refusal)),
         };
         // Dependent arguments are permitted in any combination; everything else stays left out.
         let mut dependent = Some(refusal.clone()).filter(SchemaError::is_dependence);
@@ -202,7 +202,8 @@ impl<'a> Rules<'a> {
             Ok(parts) => (parts, Vec::new()),
             Err(refusal) => {
                 let make = |parameters: &Value| make(parameters, Together::Exactly);
-                schema::loosen(&tool.parameters, refusal, make).map_err(|refusal| refused(tool, refusal))?
+                schema::loosen(&tool.parameters, refusal, make)
+                    .map_err(|refusal| schema_error(tool, refusal))?
             }
         };
         let name = &tool.name;

@@ -2,7 +2,7 @@
 
 use super::arguments::{Rules, Term, unfit};
 use super::schema::Together;
-use super::{GrammarError, SchemaError, refused, schema};
+use super::{GrammarError, SchemaError, schema, schema_error};
 use crate::chat::formats::{Tagged, fences};
 use crate::request::Tool;
 
@@ -13,12 +13,12 @@ impl Rules<'_> {
         let strict = self.exact_block(tool);
         let refusal = match strict {
             Err(refusal) if !tool.strict => refusal,
-            outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
+            outcome => return outcome.map_err(|refusal| schema_error(tool, refusal)),
         };
         let loose = schema::loosen(&tool.parameters, refusal, |parameters| {
             self.exact_block(&Tool { parameters: parameters.clone(), ..tool.clone() })
         });
-        let (blocks, left_out) = loose.map_err(|refusal| refused(tool, refusal))?;
+        let (blocks, left_out) = loose.map_err(|refusal| schema_error(tool, refusal))?;
         let name = &tool.name;
         self.loosened.extend(left_out.into_iter().map(|refusal| format!("tool {name}: {refusal}")));
         Ok(blocks)

@@ -104,7 +104,7 @@ pub enum GrammarError {
     },
 }
 
-fn refused(tool: &Tool, refusal: SchemaError) -> GrammarError {
+fn schema_error(tool: &Tool, refusal: SchemaError) -> GrammarError {
     GrammarError::Parameters { tool: tool.name.clone(), refusal }
 }
 
@@ -230,7 +230,7 @@ impl Grammar {
                     Turn { tools: vec![(*tool).clone()], tool_choice: ToolChoice::Required, ..turn.clone() };
                 let (lark, _) = turn::lark(&alone, token, judge)?;
                 let compiled = self.compile_warm(lark);
-                compiled.map(drop).map_err(|message| refused(tool, SchemaError::of_whole(message)))
+                compiled.map(drop).map_err(|message| schema_error(tool, SchemaError::of_whole(message)))
             })?;
             Err(GrammarError::Build { tools: permitted.len(), message })
         })?;
@@ -260,7 +260,7 @@ impl Grammar {
         bounds::check(&lark)?;
         let grammar = TopLevelGrammar::from_lark(lark);
         let factory = self.factory().map_err(|error| error.to_string())?;
-        let mut parser = factory.create_parser(grammar).map_err(|error| said(&error.to_string()))?;
+        let mut parser = factory.create_parser(grammar).map_err(|error| plain_message(&error.to_string()))?;
         parser.start_without_prompt();
         // A warning means that part of the schema was not taken literally.
         parser.grammar_warnings().into_iter().next().map_or(Ok(parser), Err)
@@ -268,7 +268,7 @@ impl Grammar {
 }
 
 /// llguidance's message; for a panic, its reaction to some limits, only the useful part.
-fn said(message: &str) -> String {
+fn plain_message(message: &str) -> String {
     match message.split_once("<backtrace>") {
         Some(_) => "it is larger than a grammar may be".into(),
         None => message.into(),

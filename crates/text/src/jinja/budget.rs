@@ -33,7 +33,7 @@ pub(super) fn charge(state: &mut State, bytes: usize) -> Result<(), Error> {
 
 /// Charges a new value; its contents already exist.
 /// Lazy values are evaluated now, once: nested lazy values would repeat work that isn't counted.
-pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
+pub(super) fn charge_new(state: &mut State, value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::Iterable {
         let (mut items, mut charged) = (Vec::new(), 0);
         for item in value.try_iter()? {

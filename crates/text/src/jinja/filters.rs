@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args}
 use minijinja::{Environment, Error, State, filters as own};
 use minijinja_contrib::filters as contrib;
 
-use super::budget::{ITEM, charge, failed, made, printed};
+use super::budget::{ITEM, charge, charge_new, failed, printed};
 use super::format;
 
 /// The widest indentation.
@@ -65,7 +65,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
                 printed(state, value)?;
             }
             let value = filter.call(state, &args)?;
-            made(state, value)
+            charge_new(state, value)
         });
     }
     environment.add_filter("string", |state: &mut State, value: &Value| match value.as_str() {

@@ -5,7 +5,7 @@ use minijinja::value::{Kwargs, Tuple, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
-use super::budget::{ITEM, charge, failed, made};
+use super::budget::{ITEM, charge, charge_new, failed};
 use super::filters;
 use super::format::{WIDEST, braces};
 
@@ -16,10 +16,10 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
         None => of_other(value, method, args)?,
     };
     match done {
-        Some(value) => made(state, value),
+        Some(value) => charge_new(state, value),
         None => {
             let value = pycompat::unknown_method_callback(state, value, method, args)?;
-            made(state, value)
+            charge_new(state, value)
         }
     }
 }

@@ -17,7 +17,7 @@ mod source;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, State};
 
-use budget::{kept, made, printed};
+use budget::{charge_new, kept, printed};
 pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
 
 /// How deep macros may call each other, in minijinja's units (a macro takes a few).
@@ -43,7 +43,7 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("_text", |state: &mut State, _: &Value, bytes: usize| {
         budget::charge(state, bytes).map(|()| false)
     });
-    environment.add_filter("_made", |state: &mut State, value: Value| made(state, value));
+    environment.add_filter("_made", |state: &mut State, value: Value| charge_new(state, value));
     environment.add_filter("_keep", |state: &mut State, value: Value| kept(state, value, false));
     environment.add_filter("_store", |state: &mut State, value: Value| kept(state, value, true));
     for name in ["range", "dict"] {
@@ -53,7 +53,7 @@ pub fn environment() -> Environment<'static> {
         };
         environment.add_function(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {
             let value = function.call(state, &args.into_values())?;
-            made(state, value)
+            charge_new(state, value)
         });
     }
     environment.add_test("callable", |value: &Value| {

@@ -62,7 +62,7 @@ pub fn answer(
         Agent::start(caller.session, caller.trace, team, npc, given, Vec::new()).and_then(|mut agent| {
             agent.deadline = caller.deadline;
             let outcome = agent.run(prompt);
-            agent.said().trim().clone_into(&mut said);
+            agent.text_so_far().trim().clone_into(&mut said);
             outcome
         });
     let outcome = match run {

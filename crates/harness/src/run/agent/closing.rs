@@ -128,7 +128,7 @@ impl Agent<'_, '_> {
             _ => None,
         });
         let (call, result) = last.filter(|(_, result)| failed(result))?;
-        let said = said(result);
+        let said = last_output(result);
         (!said.is_empty()).then(|| {
             format!(
                 "The last call of {} failed: {said}\n{left} turns are left. Correct it, or do it in another way; \
@@ -182,7 +182,7 @@ fn failed(result: &ToolResult) -> bool {
 }
 
 /// The last output of a failed program.
-fn said(result: &ToolResult) -> String {
+fn last_output(result: &ToolResult) -> String {
     let text =
         if result.stderr.trim().is_empty() { result.output_text() } else { result.stderr.as_str().into() };
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();

@@ -15,7 +15,7 @@ impl Agent<'_, '_> {
     /// The text of the latest run so far: that of its last turn with text.
     /// It may have been cut off.
     /// It serves as the answer if the run ends without one.
-    pub fn said(&self) -> &str {
+    pub fn text_so_far(&self) -> &str {
         &self.said
     }
 

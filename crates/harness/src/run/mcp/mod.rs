@@ -180,7 +180,7 @@ impl Servers {
             );
             self.tell(caller.session, &message);
         }
-        for wanted in client.refused() {
+        for wanted in client.take_refused_requests() {
             let message = format!(
                 "the MCP server {} asked for `{wanted}`, which nobody answers here: its tools may do less",
                 remote.server

@@ -208,7 +208,7 @@ fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> 
                 Ok(arguments) => message.tool_calls.push(ToolCall { id, name, arguments }),
                 Err(text) => {
                     tell_call(message, &name, &text);
-                    history.told(id, name);
+                    history.record_written_call(id, name);
                 }
             }
         }

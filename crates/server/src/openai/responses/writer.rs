@@ -106,7 +106,7 @@ impl Responses {
     }
 
     /// Sends the next piece of a text, or of reasoning.
-    fn said(&mut self, kind: Kind, text: &str) -> String {
+    fn write_delta(&mut self, kind: Kind, text: &str) -> String {
         let mut events = String::new();
         if self.open.as_ref().is_none_or(|open| open.kind != kind) {
             events += &self.close();
@@ -220,8 +220,8 @@ impl Writer for Responses {
             }
             // This API has only one answer.
             Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
-            Piece::Text(text) => self.said(Kind::Text, text),
-            Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
+            Piece::Text(text) => self.write_delta(Kind::Text, text),
+            Piece::Reasoning(text) => self.write_delta(Kind::Reasoning, text),
             Piece::Call(call) => self.call(call),
             Piece::End(end) => {
                 let events = self.close();
@@ -251,11 +251,11 @@ impl Writer for Responses {
         self.answer = answer.clone();
         // The same items as in a stream, without its events.
         if !answer.reasoning.is_empty() {
-            self.said(Kind::Reasoning, &answer.reasoning);
+            self.write_delta(Kind::Reasoning, &answer.reasoning);
         }
         if !answer.text.is_empty() || answer.calls.is_empty() {
             self.tokens.clone_from(&answer.logprobs);
-            self.said(Kind::Text, &answer.text);
+            self.write_delta(Kind::Text, &answer.text);
         }
         answer.calls.iter().for_each(|call| drop(self.call(call)));
         self.close();

@@ -258,12 +258,12 @@ pub fn pieces(text: &str) -> Vec<Piece> {
 }
 
 /// The contents of a tag.
-fn said(tag: &str) -> &str {
+fn tag_content(tag: &str) -> &str {
     tag.trim_matches(['{', '}', '%', '-', '+', ' '])
 }
 
 fn is_raw(tag: &str) -> bool {
-    said(tag) == "raw"
+    tag_content(tag) == "raw"
 }
 
 /// The contents of a raw text that begins at `open`, and the end of its last tag.
@@ -272,7 +272,7 @@ fn verbatim(text: &str, open: usize) -> Option<(Range<usize>, usize)> {
     loop {
         let close = at + text[at..].find("{%")?;
         let end = close + text[close..].find("%}")? + 2;
-        if said(&text[close..end]) == "endraw" {
+        if tag_content(&text[close..end]) == "endraw" {
             return Some((open..close, end));
         }
         at = close + 2;
