@@ -8,7 +8,7 @@ use std::task::Poll;
 use alara_engine::{
     Device, EmbedInput, Engine, Events, Format, KvType, Offload, Options, Request, Sampling, nearest,
 };
-use alara_harness::model::shipped;
+use alara_models::shipped;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Deserialize;

@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use alara_engine::{Engine, Gguf, Options};
 use alara_harness::model::endpoint::{self, Address, Key};
-use alara_harness::model::{Candidate, Endpoint, ModelSpec, Models, shipped};
+use alara_harness::model::{Candidate, Endpoint, ModelSpec, Models};
 use alara_harness::permission::{KEYS, Permissions, about_key};
 use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, Verdict, sandbox, state};
+use alara_models::shipped;
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ pub fn sandbox_warning(py: Python) -> Option<String> {
 pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
     match name.map(path).transpose()?.flatten() {
         Some(path) => alara_engine::open(&path).map_err(ModelError::new),
-        None => shipped::open(),
+        None => shipped::open().map_err(ModelError::new),
     }
 }
 

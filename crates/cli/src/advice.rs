@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use alara_harness::trace::make_directory;
+use alara_models::{Entry, Machine, catalog, local};
 
-use crate::catalog::{self, Entry, Machine, local};
 use crate::facts::FileFacts;
-use crate::{state, ui};
+use crate::{config, state, ui};
 
 /// Maximum number of files outside the catalog to inspect.
 const LOOKED_INTO: usize = 3;
@@ -69,7 +69,7 @@ fn told(machine: &Machine, entries: &[Entry], here: Option<&Here>) -> String {
 
 /// The largest model here that fits, calls tools, and is not known to be too slow.
 fn here(machine: &Machine, entries: &[Entry]) -> Option<Here> {
-    let mut models = local::models().unwrap_or_default();
+    let mut models = local::models(config::model_file()).unwrap_or_default();
     models.retain(|model| model.missing.is_empty() && machine.holds(model.bytes) != Some(false));
     models.sort_by_key(|model| std::cmp::Reverse(model.bytes));
     let (known, other): (Vec<_>, Vec<_>) = models.into_iter().partition(|model| model.catalog.is_some());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use alara_engine::disk::{self, Log, Options, Outcome};
 use alara_harness::knowledge::IndexCache;
 use alara_harness::state;
+use alara_models::pull;
 
-use crate::catalog::pull;
 use crate::ui;
 
 /// Upper bound of the default size limit, in bytes; the default is a tenth of the free disk.

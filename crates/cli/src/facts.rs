@@ -9,12 +9,12 @@ use alara_engine::Gguf;
 use alara_engine::inspect::{
     self, Architecture, Array, ChatTemplate, Strings, TensorType, Value, chat_template,
 };
-use alara_harness::model::shipped;
+use alara_models::hub::is_sha256;
+use alara_models::shipped;
 use alara_server::{Facts, fills_in};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use crate::catalog::hub::is_sha256;
 use crate::model;
 use crate::model_file::Place;
 

@@ -9,16 +9,17 @@ use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options, SamplingOverrides};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
 use alara_harness::model::{
-    Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, Tuned as WithTuning, Tuning, shipped,
+    Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, Tuned as WithTuning, Tuning,
 };
 use alara_harness::{ChatModel, ModelError, Scripted};
+use alara_models::{catalog, memory, shipped};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::model_file::{self, Place};
 use crate::tuned::Tuned;
-use crate::{cache, catalog, compute, config, consent, device, ui};
+use crate::{cache, compute, config, consent, device, ui};
 
 /// Options for the model and how it runs.
 #[derive(Clone, clap::Args)]
@@ -119,7 +120,7 @@ impl Args {
     /// Loads the requested model, else `default`, else the one that ships, for `parallel`
     /// conversations at a time.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
-        let memory = crate::memory::available();
+        let memory = memory::available();
         let (name, key) = match &self.model {
             Some(name) => (Some(name.clone()), own_key(name)?),
             None => (default.or_else(config::model).map(str::to_owned), None),
@@ -149,7 +150,7 @@ impl Args {
         let name = self.name();
         let spec = ModelSpec { model: name.map(str::to_owned), ..ModelSpec::default() };
         let key = name.map(own_key).transpose()?.flatten();
-        self.find(&spec, key, parallel, crate::memory::available(), false)
+        self.find(&spec, key, parallel, memory::available(), false)
     }
 
     /// Returns the name of the model `name`, and the hash of its file.
@@ -182,7 +183,7 @@ impl Args {
     }
 
     fn source_of(&self, own: Option<String>, named: Vec<String>, parallel: usize, yes: bool) -> Source {
-        let (args, memory) = (self.clone(), crate::memory::available());
+        let (args, memory) = (self.clone(), memory::available());
         let own = Arc::new(Mutex::new(own));
         let users = own.clone();
         let find = move |spec: &ModelSpec| {

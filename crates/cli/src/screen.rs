@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use alara_models::name::deceives;
 use console::measure_text_width as width;
 
 pub const PLAIN: &str = "\u{1b}[0m";
@@ -17,23 +18,9 @@ pub const CYAN: &str = "\u{1b}[36m";
 const STYLES: [&str; 9] = [PLAIN, BOLD, DIM, ITALIC, UNDERLINE, RED, GREEN, YELLOW, CYAN];
 const ESCAPE: char = '\u{1b}';
 
-/// Whether a character could manipulate the terminal, or mislead the reader: control characters
-/// except newline and tab, characters that change the writing direction or act as line separators,
-/// and invisible ones.
-/// Characters that join letters and emoji are allowed.
-fn plays(c: char) -> bool {
-    match c {
-        '\t' | '\n' => false,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-        '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' => true,
-        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
-        c => c.is_control(),
-    }
-}
-
 /// Replaces characters that could manipulate the terminal with something visible.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(plays) {
+    if !text.contains(deceives) {
         return Cow::Borrowed(text);
     }
     let mut characters = text.chars().peekable();
@@ -41,7 +28,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     while let Some(c) = characters.next() {
         match c {
             '\r' if characters.peek() == Some(&'\n') => {}
-            c if plays(c) => shown.push(char::REPLACEMENT_CHARACTER),
+            c if deceives(c) => shown.push(char::REPLACEMENT_CHARACTER),
             c => shown.push(c),
         }
     }
@@ -55,7 +42,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Like [`printable`], but keeps our own styles.
 pub fn styled(text: &str) -> Cow<'_, str> {
-    if !text.contains(plays) {
+    if !text.contains(deceives) {
         return Cow::Borrowed(text);
     }
     let (mut shown, mut rest) = (String::with_capacity(text.len()), text);

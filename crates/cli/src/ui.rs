@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use alara_harness::ModelError;
 use alara_harness::model::endpoint::EndpointError;
+pub use alara_models::bytes;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::screen::{self, PLAIN, printable};
@@ -306,16 +307,6 @@ pub fn progress(length: u64, what: &'static str) -> Bar {
     Bar::new(ProgressBar::new(length).with_message(what), "{msg} [{bar:30}] {percent}% {eta}")
 }
 
-/// Formats a size in the largest binary unit that leaves an integer part.
-pub fn bytes(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let unit = (bytes.max(1).ilog2() / 10) as usize;
-    if unit == 0 {
-        return format!("{bytes} B");
-    }
-    format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
-}
-
 /// Prints an error: the problem, its place, and finally the remedy.
 /// Returns exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
@@ -530,15 +521,5 @@ mod tests {
             "    parameters 36 B",
         ];
         check(Some(26), &below, true);
-    }
-
-    #[test]
-    fn sizes_for_people() {
-        let check = |number: u64, expected: &str| assert_eq!(bytes(number), expected);
-        check(0, "0 B");
-        check(1023, "1023 B");
-        check(1024, "1.0 KiB");
-        check(5 << 29, "2.5 GiB");
-        check(u64::MAX, "16.0 EiB");
     }
 }

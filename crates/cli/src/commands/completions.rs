@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use alara_bench::Suite;
 use alara_bench::sweep::Sweep;
 use alara_harness::team::Search;
+use alara_models::catalog;
 use anyhow::Context;
 use clap::{Command, ValueEnum};
 use clap_complete::CompleteEnv;
@@ -15,7 +16,7 @@ use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
 
 use crate::progress::shorten;
 use crate::screen::one_line;
-use crate::{catalog, config, state, traces, ui};
+use crate::{config, state, traces, ui};
 
 /// The environment variable by which a shell's script requests completions.
 const ASKED: &str = "ALARA_COMPLETE";

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use alara_engine::{Isa, default_threads};
 use alara_harness::sandbox::{Enforced, Guarding, Output, Policy, Sandbox, Script, enforced};
+use alara_models::{hub, local, memory, ollama, pull};
 use serde::Serialize;
 
-use crate::catalog::{hub, local, ollama, pull};
-use crate::{gpu, memory, ui};
+use crate::{config, gpu, ui};
 
 /// Test what this machine supports: layers of the sandbox, programs, memory, disk space for models
 ///
@@ -238,7 +238,7 @@ fn machine() -> Vec<Finding> {
         let missing = if folder.is_dir() { "" } else { ", not there yet" };
         format!("{}{missing}{free}", folder.display())
     };
-    let models = local::models().map_or(0, |models| models.len());
+    let models = local::models(config::model_file()).map_or(0, |models| models.len());
     let terminal = match (std::io::stdout().is_terminal(), std::env::var("TERM")) {
         (true, Ok(kind)) => kind,
         (true, Err(_)) => "a terminal of unknown kind".to_owned(),

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use alara_bench::record::Named;
 use alara_bench::report::{self, Facts, OfSuite, RunSource};
 use alara_bench::sqlite;
+use alara_models::{Entry, catalog};
 use serde_json::json;
 
-use crate::catalog::{self, Entry};
 use crate::ui;
 
 /// Report the results of `alara bench tasks` runs: scores, gains, correlations, comparisons

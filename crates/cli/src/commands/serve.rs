@@ -13,6 +13,7 @@ use std::time::Duration;
 use alara_harness::context_files::ContextFiles;
 use alara_harness::sandbox::ProposedFile;
 use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
+use alara_models::memory;
 use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
 use anyhow::{bail, ensure};
 use clap::{ArgAction, ArgMatches, FromArgMatches};
@@ -21,7 +22,7 @@ use serde_json::json;
 use crate::agent::Watched;
 use crate::facts::FileFacts;
 use crate::screen::one_line;
-use crate::{agent, ask, consent, diff, interrupt, memory, model, state, ui};
+use crate::{agent, ask, consent, diff, interrupt, model, state, ui};
 use models::ServedModels;
 
 /// Default number of parallel requests.

@@ -6,6 +6,7 @@ use alara_bench::{run_file, stats, suite};
 use alara_engine::{Format, Gguf, KvType, Offload};
 use alara_harness::model::Tuning;
 use alara_harness::scratch::Scratch;
+use alara_models::catalog;
 use anyhow::{Context, bail};
 
 use super::bench::tasks;
@@ -13,7 +14,7 @@ use super::models::Contents;
 use crate::agent::{self, INTERRUPTED};
 use crate::model_file::{Place, place};
 use crate::tuned::{Row, Tuned};
-use crate::{catalog, model, ui};
+use crate::{model, ui};
 
 /// How many more tasks a way must solve to replace the default: one more may be chance.
 const MARGIN: u64 = 2;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use alara_engine::{Format, Sampling, nearest};
-use alara_harness::model::shipped;
+use alara_models::shipped;
 use anyhow::bail;
 
 use crate::compute;

@@ -6,7 +6,6 @@ mod local;
 mod models;
 mod prompt;
 mod scripted;
-pub mod shipped;
 mod tuning;
 
 use std::sync::Arc;

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
-            memory: crate::memory::available(),
+            memory: alara_models::memory::available(),
             ..Options::default()
         },
         pairs: usize::from(args.pairs),

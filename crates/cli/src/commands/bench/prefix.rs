@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             offload: args.device.offload(),
             threads: compute::threads_or_default(args.threads),
             isa: compute::isa()?,
-            memory: crate::memory::available(),
+            memory: alara_models::memory::available(),
             chat_template: args.chat_template.as_deref().map(crate::model::chat_template).transpose()?,
             parallel: 3,
             ..Options::default()

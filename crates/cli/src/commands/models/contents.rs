@@ -8,11 +8,12 @@ use alara_engine::inspect::{
     TensorType, Tokenizer, Value, chat_template, computes,
 };
 use alara_engine::{Engine, Gguf, KvType, Offload, Options};
+use alara_models::Entry;
+use alara_models::catalog::entries;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::recommendation::Recommendation;
-use crate::catalog::{Entry, entries};
 use crate::tuned::Tuned;
 
 /// The result of `alara models show`; its fields are those of `--json`.
@@ -284,7 +285,7 @@ fn memory(
     offload: &Offload,
 ) -> alara_engine::Result<Memory> {
     let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
-    let options = Options { kv, memory: crate::memory::available(), ..Options::default() };
+    let options = Options { kv, memory: alara_models::memory::available(), ..Options::default() };
     let default = || {
         let there = Options { offload: *offload, ..options.clone() };
         // An unusable GPU is reported elsewhere.

@@ -1,9 +1,9 @@
 //! `alara models show` for a catalog model that isn't on this machine.
 
+use alara_models::{Entry, Machine, local};
 use serde_json::{Value, json};
 
 use super::recommendation::Recommendation;
-use crate::catalog::{Entry, Machine, local};
 use crate::screen::one_line;
 use crate::ui::{self, bytes};
 

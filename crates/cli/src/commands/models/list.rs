@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use std::sync::Arc;
 
+use alara_models::catalog::{SHIPPED, entries};
+use alara_models::local::{self, Local, Store};
+use alara_models::{Entry, Machine, hub, ollama};
 use alara_server::Facts;
 use serde_json::{Value, json};
 
 use super::count;
-use crate::catalog::local::{self, Local, Store};
-use crate::catalog::{Entry, Machine, SHIPPED, entries, hub, ollama};
 use crate::facts::FileFacts;
 use crate::screen::one_line;
-use crate::ui;
+use crate::{config, ui};
 
 /// List the models that alara knows by name, and those on this machine, in the caches of Hugging
 /// Face and Ollama
@@ -27,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let models = local::models()?;
+    let models = local::models(config::model_file())?;
     let here = |entry: &Entry| models.iter().any(|model| model.catalog.as_ref() == Some(&entry.name));
     let known: Vec<&Entry> = entries()?.iter().filter(|entry| !args.local || here(entry)).collect();
     let machine = Machine::this();

@@ -2,15 +2,16 @@
 
 use std::process::ExitCode;
 
+use alara_models::catalog::find;
+use alara_models::hub::Hub;
+use alara_models::name::HubName;
+use alara_models::pull::{Watcher, pull, wanted};
+use alara_models::{Entry, local};
 use anyhow::bail;
 
 use crate::agent::INTERRUPTED;
-use crate::catalog::hub::Hub;
-use crate::catalog::name::HubName;
-use crate::catalog::pull::{Watcher, pull};
-use crate::catalog::{Entry, find, local, wanted};
 use crate::model_file::is_shipped_name;
-use crate::{interrupt, ui};
+use crate::{config, interrupt, ui};
 
 /// Download models from Hugging Face into its cache, which other tools share
 ///
@@ -32,8 +33,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(name) = args.names.iter().find(|name| is_shipped_name(name)) {
         bail!("{name} ships with alara, so nothing is to be downloaded\nhint: -m {name}");
     }
-    let names: Vec<(&String, (Option<&Entry>, HubName))> =
-        args.names.iter().map(|name| Ok((name, wanted(name)?))).collect::<anyhow::Result<_>>()?;
+    let names: Vec<(&String, (Option<&Entry>, HubName))> = args
+        .names
+        .iter()
+        .map(|name| Ok((name, wanted(name, config::model_file())?)))
+        .collect::<anyhow::Result<_>>()?;
     for (name, entry) in names.iter().filter_map(|(name, (entry, _))| Some((name, (*entry)?))) {
         if find(name)?.is_none() {
             ui::note(&format!("{name} is taken as {}: {}, {}", entry.name, entry.title, entry.file));

@@ -1,10 +1,11 @@
 //! Sampling parameters as shown by `alara models show`.
 
 use alara_engine::{Gguf, SamplingOverrides};
+use alara_models::Entry;
+use alara_models::catalog::of_file;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::catalog::{Entry, of_file};
 use crate::model_file::{Place, place};
 
 /// The default sampling parameters, and their source.

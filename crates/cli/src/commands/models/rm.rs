@@ -4,14 +4,16 @@ use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use alara_models::cache::{Cache, INCOMPLETE};
+use alara_models::catalog::{find, meant};
+use alara_models::name::{HubName, Wanted, parts};
+use alara_models::pull::wanted;
+use alara_models::{local, ollama};
 use anyhow::{Context, bail, ensure};
 
-use crate::catalog::cache::{Cache, INCOMPLETE};
-use crate::catalog::name::{HubName, Wanted, parts};
-use crate::catalog::{find, local, meant, ollama, wanted};
 use crate::model_file::is_shipped_name;
 use crate::screen::one_line;
-use crate::ui;
+use crate::{config, ui};
 
 /// Remove models, and remains of their unfinished downloads, from Hugging Face's cache
 #[derive(clap::Args)]
@@ -98,7 +100,7 @@ fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>
         }
         _ if is_shipped_name(name) => bail!("{name} is a part of alara itself: there is no file to remove"),
         // This error suggests similar names.
-        (Err(error), None) => Err(wanted(name).err().unwrap_or(error)),
+        (Err(error), None) => Err(wanted(name, config::model_file()).err().unwrap_or(error).into()),
         (Ok(_), None) => bail!(
             "{name} is not in the cache {}\nhint: `alara models list` tells what is here",
             cache.root.display()

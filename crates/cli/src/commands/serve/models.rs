@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use alara_harness::model::Loaded;
 use alara_harness::model::endpoint::Address;
-use alara_harness::model::{Loaded, shipped};
 use alara_harness::{ChatModel, ModelError, ModelSource, ModelSpec};
+use alara_models::name::{is_gguf, parts, split};
+use alara_models::shipped;
 use alara_server::{Facts, Served};
 use anyhow::{Context, bail, ensure};
 
-use crate::catalog::name::{is_gguf, parts, split};
 use crate::facts::FileFacts;
 use crate::model::{self, Source};
 use crate::model_file::Place;

@@ -2,21 +2,22 @@
 
 use std::path::PathBuf;
 
+use alara_models::hub::Hub;
+use alara_models::local;
+use alara_models::pull::{self, Watcher};
 use alara_server::Pull;
 
-use crate::catalog::hub::Hub;
-use crate::catalog::pull::Watcher;
-use crate::{catalog, ui};
+use crate::{config, ui};
 
 /// Downloads the model that `name` means, as `alara models pull` does; returns its file's path.
 ///
 /// # Errors
 /// There is no such model, it can't be downloaded, or the client has left.
 pub fn pull(name: &str, told: &mut dyn FnMut(Pull) -> bool) -> anyhow::Result<PathBuf> {
-    let (entry, wanted) = catalog::wanted(name)?;
+    let (entry, wanted) = pull::wanted(name, config::model_file())?;
     ui::note(&format!("downloading {name}, as a client asks"));
     let mut watcher = Teller { told, file: String::new(), digest: None, total: None };
-    catalog::pull::pull(&catalog::local::cache()?, Hub::from_env()?, &wanted, entry, &mut watcher)
+    Ok(pull::pull(&local::cache()?, Hub::from_env()?, &wanted, entry, &mut watcher)?)
 }
 
 /// Reports a download's progress to a client.

@@ -11,8 +11,8 @@ use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::file;
 use alara_engine::{Sampling, limits};
-use alara_harness::model::shipped;
 use alara_harness::{Npc, Team, knowledge};
+use alara_models::{catalog, shipped};
 use anyhow::bail;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use super::Args;
 use super::resume::own_words;
 use crate::facts::FileFacts;
 use crate::progress::count;
-use crate::{catalog, compute, model, ui};
+use crate::{compute, model, ui};
 
 /// Estimated average tokens per task: generated, and prefilled without a cache hit.
 const WRITTEN: f64 = 1000.0;

@@ -10,12 +10,12 @@ use alara_engine::{
     Engine, Error, Event, Finish, Gguf, KvType, Message, Offload, Options, Probe, ProbeSettings, Request,
     Segment, Tool, ToolCall, ToolChoice,
 };
-use alara_harness::model::shipped;
+use alara_models::{catalog, shipped};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{Finding, Reason};
-use crate::{catalog, ui};
+use crate::ui;
 
 /// Plain prose and code.
 const SAMPLE: &str = include_str!("sample.txt");
@@ -96,7 +96,7 @@ pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
         Some((_, Ok(placement))) => placement.host,
         _ => parts.whole,
     };
-    match crate::memory::available() {
+    match alara_models::memory::available() {
         Some(available) => host.check(gguf.name(), SAMPLE_TOKENS, available),
         None => Ok(()),
     }

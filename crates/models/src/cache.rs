@@ -12,8 +12,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::hub::{is_commit, is_sha256};
-use super::name::{is_gguf, is_inside};
+use crate::hub::{is_commit, is_sha256};
+use crate::name::{is_gguf, is_inside};
 
 /// Suffix of a file that isn't complete yet.
 /// Hugging Face's tools can continue such a file too.
@@ -25,6 +25,7 @@ const DEPTH: usize = 4;
 /// The hub's cache folder.
 #[derive(Clone, Debug)]
 pub struct Cache {
+    /// The folder.
     pub root: PathBuf,
 }
 
@@ -35,7 +36,9 @@ pub struct Cached {
     pub repository: String,
     /// Path within the repository.
     pub file: String,
+    /// Where it is, as a link in a snapshot.
     pub path: PathBuf,
+    /// Its size.
     pub bytes: u64,
 }
 

@@ -5,16 +5,15 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-
-use super::Entry;
-use super::cache::Cache;
-use super::choice::choose;
-use super::error::HubError;
-use super::hub::Hub;
-use super::name::{HubName, Wanted, parts};
-use super::transfer::{Client, HubFile, Remote};
-use crate::ui::bytes;
+use crate::cache::Cache;
+use crate::catalog::{Entry, find, meant};
+use crate::choice::choose;
+use crate::error::{Error, HubError, Result, bail, ensure};
+use crate::hub::Hub;
+use crate::local;
+use crate::name::{HubName, Wanted, parts};
+use crate::size::bytes;
+use crate::transfer::{Client, HubFile, Remote};
 
 /// Receives the progress of a download.
 pub trait Watcher {
@@ -27,6 +26,28 @@ pub trait Watcher {
     fn at(&mut self, bytes: u64) -> bool;
     /// The file is complete, checked and published in the cache.
     fn end(&mut self);
+}
+
+/// Returns the hub file that `name` means: a catalog model, then with its entry, or a name in the
+/// hub's form.
+///
+/// `default` is the user's default model, if that is a file; it may be named instead.
+///
+/// # Errors
+/// The name has neither form.
+pub fn wanted(name: &str, default: Option<&Path>) -> Result<(Option<&'static Entry>, HubName)> {
+    if let Some(entry) = find(name)?.or(meant(name)?) {
+        return Ok((Some(entry), entry.wanted()));
+    }
+    name.parse().map(|hub| (None, hub)).map_err(|error: Error| match local::alike(name, default).as_slice() {
+        alike if !alike.is_empty() && !name.contains('/') => {
+            Error::Name(format!("{error}, did you mean {}?", alike.join(", ")))
+        }
+        _ if !name.contains('/') && !name.trim().is_empty() => Error::Name(format!(
+            "{error}\nhint: `alara models list` tells the names of the catalog; others are hf:OWNER/NAME"
+        )),
+        _ => error,
+    })
 }
 
 /// Downloads a model into the cache unless it is there: all parts of a split model, or all files of
@@ -44,8 +65,8 @@ pub fn pull(
     entry: Option<&Entry>,
     watcher: &mut dyn Watcher,
 ) -> Result<PathBuf> {
-    download(cache, hub, name, entry, watcher).map_err(|error| match error.downcast_ref() {
-        Some(HubError::Broken { .. }) => anyhow!("{error}\n{}", by_hand(cache, name)),
+    download(cache, hub, name, entry, watcher).map_err(|error| match error {
+        Error::Hub(HubError::Broken { .. }) => Error::Download(format!("{error}\n{}", by_hand(cache, name))),
         _ => error,
     })
 }
@@ -102,6 +123,7 @@ fn download(
         if let (Some(expected), Some(found)) = (checksum, &remote.sha256) {
             ensure!(
                 expected.eq_ignore_ascii_case(found),
+                Download,
                 "{file} of {repository} is not the file that the catalog means: its SHA-256 is {found}, not \
                  {expected}\nhint: `alara models pull {repository}:{file}` takes it as it is"
             );
@@ -115,7 +137,8 @@ fn download(
     }
     let blobs = cache.folder(repository).join("blobs");
     if !missing.is_empty() {
-        fs::create_dir_all(&blobs).with_context(|| format!("can't make the folder {}", blobs.display()))?;
+        fs::create_dir_all(&blobs)
+            .map_err(Error::io(format!("can't make the folder {}", blobs.display())))?;
     }
     check_space(cache, repository, &blobs, &missing)?;
     for (hub_file, remote) in missing {
@@ -124,42 +147,42 @@ fn download(
         let partial = cache.partial(repository, &remote.etag);
         client.fetch(hub_file, &remote, &partial, &mut |at| watcher.at(at))?;
         let blob = cache.blob(repository, &remote.etag);
-        fs::rename(&partial, &blob).with_context(|| format!("can't write {}", blob.display()))?;
+        fs::rename(&partial, &blob).map_err(Error::io(format!("can't write {}", blob.display())))?;
         publish(cache, hub_file, &remote)?;
         watcher.end();
     }
     let first = files.first().and_then(|file| cache.find(repository, file, expected));
-    first.with_context(|| format!("{repository} is in the cache but can't be read"))
+    first.ok_or_else(|| Error::Download(format!("{repository} is in the cache but can't be read")))
 }
 
 fn publish(cache: &Cache, hub_file: HubFile<'_>, remote: &Remote) -> Result<PathBuf> {
     let HubFile { repository, revision, file } = hub_file;
     cache
         .publish(repository, &remote.etag, &remote.commit, revision, file)
-        .with_context(|| format!("can't write into {}", cache.folder(repository).display()))
+        .map_err(Error::io(format!("can't write into {}", cache.folder(repository).display())))
 }
 
 /// Finds the model in the cache alone.
 fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<PathBuf> {
-    let found = super::local::in_cache(cache, name, expected);
-    found.with_context(|| {
-        format!(
+    let found = local::in_cache(cache, name, expected);
+    found.ok_or_else(|| {
+        Error::Download(format!(
             "{} is not on this machine, and HF_HUB_OFFLINE forbids to download it\n{}",
             name.repository,
             by_hand(cache, name)
-        )
+        ))
     })
 }
 
 /// Takes the lock held during a download, so that no two processes write the same file.
 fn lock(path: &Path, file: &str) -> Result<File> {
-    let failed = || format!("can't write {}", path.display());
-    fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
-    let lock = File::create(path).with_context(failed)?;
+    let failed = |source| Error::Io { what: format!("can't write {}", path.display()), source };
+    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
+    let lock = File::create(path).map_err(failed)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => bail!("{file} is being downloaded by another process"),
-        Err(TryLockError::Error(error)) => Err(error).with_context(failed),
+        Err(TryLockError::WouldBlock) => bail!(Download, "{file} is being downloaded by another process"),
+        Err(TryLockError::Error(error)) => Err(error).map_err(failed),
     }
 }
 
@@ -181,6 +204,7 @@ fn check_space(
         // Remove them only if they are empty.
         let _ = fs::remove_dir(folder).and_then(|()| fs::remove_dir(cache.folder(repository)));
         bail!(
+            Download,
             "not enough space in {}: {} are to be downloaded, {} are free\n\
              hint: make room, or set HF_HOME to a folder on another disk",
             cache.root.display(),

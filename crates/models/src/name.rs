@@ -2,9 +2,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Result, bail, ensure};
-
-use crate::screen::one_line;
+use crate::error::{Error, Result, bail, ensure};
 
 /// A repository, and which file of it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +11,7 @@ pub struct HubName {
     pub repository: String,
     /// A commit, branch or tag; `main` if absent.
     pub revision: Option<String>,
+    /// The file, or how to choose one.
     pub wanted: Wanted,
 }
 
@@ -36,21 +35,26 @@ pub enum Wanted {
 ///
 /// Names become paths in the cache, so names that could leave its folder are rejected.
 impl FromStr for HubName {
-    type Err = anyhow::Error;
+    type Err = Error;
 
     fn from_str(text: &str) -> Result<HubName> {
         let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, rest)| (Some(s), rest));
         let rest = if scheme.is_none() { rest.strip_prefix("hf:").unwrap_or(rest) } else { rest };
-        ensure!(!rest.trim().is_empty(), "the name is empty: `alara models list` tells those of the catalog");
+        ensure!(
+            !rest.trim().is_empty(),
+            Name,
+            "the name is empty: `alara models list` tells those of the catalog"
+        );
         let how = "download it with another tool, and give its path to -m";
         ensure!(
             matches!(scheme, None | Some("https" | "http" | "hf")),
+            Name,
             "can't download from {text}: it is no https address\nhint: {how}"
         );
         let hosts = ["huggingface.co/", "hf.co/", "www.huggingface.co/"];
         let stripped = hosts.iter().find_map(|host| rest.strip_prefix(host));
         let rest = match (scheme, stripped) {
-            (Some("https" | "http"), None) => bail!("{text} is not on the hub\nhint: {how}"),
+            (Some("https" | "http"), None) => bail!(Name, "{text} is not on the hub\nhint: {how}"),
             (_, stripped) => stripped.unwrap_or(rest),
         };
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -58,6 +62,7 @@ impl FromStr for HubName {
         let mut parts = path.trim_end_matches('/').splitn(3, '/');
         let (Some(owner), Some(name)) = (parts.next(), parts.next()) else {
             bail!(
+                Name,
                 "{text} is no name of the catalog and no repository OWNER/NAME\nhint: `alara models list` tells the names that are known"
             );
         };
@@ -77,21 +82,23 @@ impl FromStr for HubName {
                 }
                 _ => Wanted::File(path.to_owned()),
             },
-            (Some(_), Some(_)) => bail!("{text} names a file twice"),
+            (Some(_), Some(_)) => bail!(Name, "{text} names a file twice"),
         };
         let whole = HubName { repository: format!("{owner}/{name}"), revision, wanted };
         let word = |word: &str| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             !word.is_empty() && word.chars().all(plain) && !word.starts_with('.')
         };
-        ensure!(word(owner) && word(name), "{} is no repository OWNER/NAME", whole.repository);
-        ensure!(whole.revision.iter().all(|revision| word(revision)), "{text} has no proper revision");
+        ensure!(word(owner) && word(name), Name, "{} is no repository OWNER/NAME", whole.repository);
+        ensure!(whole.revision.iter().all(|revision| word(revision)), Name, "{text} has no proper revision");
         match &whole.wanted {
             Wanted::File(file) => {
-                ensure!(is_gguf(file), "{file} is no GGUF file: only those can be run");
-                ensure!(is_inside(file), "{file} is no path inside a repository");
+                ensure!(is_gguf(file), Name, "{file} is no GGUF file: only those can be run");
+                ensure!(is_inside(file), Name, "{file} is no path inside a repository");
             }
-            Wanted::Quantization(quantization) => ensure!(word(quantization), "{text} is no proper name"),
+            Wanted::Quantization(quantization) => {
+                ensure!(word(quantization), Name, "{text} is no proper name")
+            }
             Wanted::Any => {}
         }
         Ok(whole)
@@ -106,10 +113,23 @@ pub fn is_gguf(path: &str) -> bool {
 /// Whether a path from the network or a user stays below the folder that it is joined to.
 pub fn is_inside(path: &str) -> bool {
     // Reject names that could manipulate the terminal.
-    let odd =
-        |c: char| matches!(c, '\\' | ':') || one_line(c.encode_utf8(&mut [0; 4])).starts_with('\u{fffd}');
+    let odd = |c: char| matches!(c, '\\' | ':' | '\n' | '\u{fffd}') || deceives(c);
     let proper = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(odd);
     path.split('/').all(proper)
+}
+
+/// Whether a character could manipulate a terminal, or mislead the reader: control characters
+/// except newline and tab, characters that change the writing direction or act as line separators,
+/// and invisible ones.
+/// Characters that join letters and emoji are allowed.
+pub fn deceives(c: char) -> bool {
+    match c {
+        '\t' | '\n' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        '\u{200b}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' => true,
+        '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
+        c => c.is_control(),
+    }
 }
 
 /// Returns all files of the model that `file` is part of: `x-00001-of-00003.gguf` and so on, or the

@@ -6,6 +6,8 @@
 //! `X-Linked-Etag` (the SHA-256).
 //! Refusals carry `X-Error-Code`.
 
+mod target;
+
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +16,10 @@ use serde::Deserialize;
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::{Agent, Body};
 
-use super::error::HubError;
-use super::hub::{Hub, is_sha256};
-use super::target::Target;
+use crate::error::HubError;
+use crate::hub::{Hub, is_sha256};
+
+use target::Target;
 
 /// Errors that may go away after a wait, and those that won't.
 enum Trouble {

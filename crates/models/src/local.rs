@@ -1,15 +1,18 @@
 //! The models on this machine, in the hub's cache and in Ollama's folder, and the default model.
+//!
+//! The caller knows the user's settings: `default` is the file of the default model in them, if it
+//! is a file.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
 use serde::Serialize;
 
-use super::cache::{Cache, Cached};
-use super::choice::choose;
-use super::name::{HubName, Wanted, parts, split};
-use super::{Entry, SHIPPED, entries, find, hub, meant, ollama};
-use crate::config;
+use crate::cache::{Cache, Cached};
+use crate::catalog::{self, Entry, SHIPPED, entries, find, meant};
+use crate::choice::choose;
+use crate::error::Result;
+use crate::name::{HubName, Wanted, parts, split};
+use crate::{hub, ollama};
 
 /// Where a model is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -17,6 +20,7 @@ use crate::config;
 pub enum Store {
     /// The hub's cache.
     Hub,
+    /// Ollama's folder.
     Ollama,
     /// A file elsewhere, which the settings name as the default model.
     File,
@@ -27,6 +31,7 @@ pub enum Store {
 pub struct Local {
     /// A name that `-m` accepts.
     pub name: String,
+    /// Where it is stored.
     pub source: Store,
     /// The file, or the first part of a split one.
     pub path: PathBuf,
@@ -49,7 +54,7 @@ pub fn cache() -> Result<Cache> {
 
 /// Returns all models on this machine, including the cache's projectors and adapters, which can
 /// only be recognized by opening the file, and the default model.
-pub fn models() -> Result<Vec<Local>> {
+pub fn models(default: Option<&Path>) -> Result<Vec<Local>> {
     let cached = cache()?.files();
     let mut models = Vec::new();
     for file in &cached {
@@ -101,7 +106,7 @@ pub fn models() -> Result<Vec<Local>> {
         let real = path.canonicalize().ok();
         models.iter().all(|model| model.path.canonicalize().ok() != real)
     };
-    if let Some(path) = config::model_file().filter(is_other) {
+    if let Some(path) = default.filter(is_other) {
         models.push(Local {
             name: path.display().to_string(),
             source: Store::File,
@@ -119,12 +124,11 @@ pub fn models() -> Result<Vec<Local>> {
 ///
 /// # Errors
 /// The catalog can't be read.
-pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
+pub fn resolve(name: &str, default: Option<&Path>) -> Result<Option<PathBuf>> {
     let of_ollama = |name: &str| Some(ollama::find(&ollama::folder()?, name)?.path);
     let of_entry = |entry: &Entry| {
         let cached = cache().ok().and_then(|cache| entry.cached(&cache));
-        let default = || Some(config::model_file().filter(|path| is_file_of(entry, path))?.to_owned());
-        cached.or_else(default)
+        cached.or_else(|| Some(default.filter(|path| is_file_of(entry, path))?.to_owned()))
     };
     if let Some(entry) = find(name)? {
         return Ok(of_entry(entry).or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
@@ -138,12 +142,12 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
 }
 
 /// Returns names similar to `name`: from the catalog, and from models on this machine.
-pub fn alike(name: &str) -> Vec<String> {
+pub fn alike(name: &str, default: Option<&Path>) -> Vec<String> {
     let catalog = entries().unwrap_or_default().iter().map(|entry| entry.name.clone());
-    let here = models().unwrap_or_default().into_iter().filter(|model| model.catalog.is_none());
+    let here = models(default).unwrap_or_default().into_iter().filter(|model| model.catalog.is_none());
     let known: Vec<String> =
         catalog.chain([SHIPPED.to_owned()]).chain(here.map(|model| model.name)).collect();
-    super::alike::alike(name, &known)
+    catalog::alike::alike(name, &known)
 }
 
 /// Finds the file in the cache: of the repository's cached files, the one that a download would

@@ -1,35 +1,22 @@
-//! The models that alara knows by name, and the location of their files: on this machine or on the
-//! hub.
+//! The models that alara knows by name: data about them, and where the hub has their files.
 //!
-//! The catalog is data: one file per model in `models/catalog`, embedded in the binary.
-//! This module handles names and paths of model files, not their contents.
-//! Only its submodules use the network to get models.
+//! The catalog is data: one file per model in `models/catalog`, embedded in this crate.
 
-mod alike;
-pub mod cache;
-mod choice;
-mod error;
-pub mod hub;
-pub mod local;
-pub mod name;
-pub mod ollama;
-pub mod pull;
+pub(crate) mod alike;
 mod sampling;
-mod target;
-mod transfer;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use alara_engine::default_threads;
-use alara_engine::inspect::{Architecture, gpus};
-use anyhow::Context;
+use alara_engine::inspect::Architecture;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
-use crate::{memory, ui};
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::name::{HubName, Wanted, is_gguf};
 
-use sampling::Recommended;
+pub use sampling::Recommended;
 
 /// The `-m` name of the model that ships.
 pub const SHIPPED: &str = "alara-tiny";
@@ -44,6 +31,7 @@ pub struct Entry {
     pub name: String,
     /// The display name.
     pub title: String,
+    /// The family of models, as people call it.
     pub family: String,
     /// The architecture file used to read its GGUF file.
     pub architecture: String,
@@ -53,6 +41,7 @@ pub struct Entry {
     pub repository: String,
     /// The commit that contains the file as described here; if absent, the newest is used.
     pub revision: Option<String>,
+    /// The path of the file in the repository.
     pub file: String,
     /// Further files that `pull` downloads: for a checkpoint, those that accompany its tensors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -62,6 +51,7 @@ pub struct Entry {
     pub sha256: Option<String>,
     /// Size of the file, in bytes.
     pub size: Option<u64>,
+    /// The quantization of the file, such as `Q4_K_M`.
     pub quantization: String,
     /// Context length that the model was trained for, in tokens.
     pub context: u64,
@@ -102,11 +92,11 @@ pub struct Score {
 
 impl Entry {
     /// Returns the file on the hub.
-    pub fn wanted(&self) -> name::HubName {
-        name::HubName {
+    pub fn wanted(&self) -> HubName {
+        HubName {
             repository: self.repository.clone(),
             revision: self.revision.clone(),
-            wanted: name::Wanted::File(self.file.clone()),
+            wanted: Wanted::File(self.file.clone()),
         }
     }
 
@@ -120,18 +110,18 @@ impl Entry {
 
     /// Whether this is a checkpoint rather than a GGUF file.
     pub fn is_checkpoint(&self) -> bool {
-        !name::is_gguf(&self.file)
+        !is_gguf(&self.file)
     }
 
     /// Returns its file in the cache, if the files that accompany it are there too.
-    pub fn cached(&self, cache: &cache::Cache) -> Option<PathBuf> {
+    pub fn cached(&self, cache: &Cache) -> Option<PathBuf> {
         let path = cache.find(&self.repository, &self.file, self.sha256.as_deref())?;
         self.beside.iter().all(|file| path.with_file_name(file).is_file()).then_some(path)
     }
 }
 
 /// Returns all catalog models that this build can run, by family, small ones first.
-pub fn entries() -> anyhow::Result<&'static [Entry]> {
+pub fn entries() -> Result<&'static [Entry]> {
     static ENTRIES: LazyLock<Result<Vec<Entry>, String>> = LazyLock::new(|| {
         let mut entries = all()?;
         entries.retain(|entry| Architecture::is_known(&entry.architecture));
@@ -140,7 +130,7 @@ pub fn entries() -> anyhow::Result<&'static [Entry]> {
         });
         Ok(entries)
     });
-    ENTRIES.as_ref().map(Vec::as_slice).map_err(|error| anyhow::anyhow!("{error}"))
+    ENTRIES.as_ref().map(Vec::as_slice).map_err(|error| Error::Catalog(error.clone()))
 }
 
 /// Parses the catalog's files.
@@ -153,99 +143,10 @@ fn all() -> Result<Vec<Entry>, String> {
     FILES.files().map(parse).collect()
 }
 
-/// Maximum bytes to read per token and thread for acceptable speed.
-const BYTES_A_THREAD: f64 = 1.25e9;
-
-/// Memory that the system and its programs use, in bytes.
-const OTHERS: u64 = 2_500_000_000;
-
-/// Properties of a machine that decide which model to suggest.
-#[derive(Clone, Debug, Default)]
-pub struct Machine {
-    /// Total memory in bytes, used or not, if the system reports it.
-    pub memory: Option<u64>,
-    pub threads: usize,
-    /// The GPU with the most memory that this build supports, and its free bytes.
-    pub gpu: Option<(String, u64)>,
-}
-
-impl Machine {
-    /// This machine.
-    pub fn this() -> Machine {
-        let opened = gpus().into_iter().filter_map(|(_, opened)| opened.ok());
-        Machine {
-            memory: memory::total(),
-            threads: default_threads(),
-            gpu: opened.map(|gpu| (gpu.name, gpu.free)).max_by_key(|(_, free)| *free),
-        }
-    }
-
-    fn gpu_bytes(&self) -> u64 {
-        self.gpu.as_ref().map_or(0, |(_, free)| *free)
-    }
-
-    /// Whether a model runs well in this machine's memory, next to other programs.
-    /// It needs the size of its file, an eighth of that for the KV cache and activations, and 2.5
-    /// GB for the system and its programs.
-    /// Layers on a GPU need no system memory.
-    /// `None` if its size or the memory is unknown.
-    pub fn fits(&self, entry: &Entry) -> Option<bool> {
-        self.holds(entry.size?)
-    }
-
-    /// Like [`fits`](Self::fits), for a file of `size` bytes.
-    pub fn holds(&self, size: u64) -> Option<bool> {
-        let needed = size.saturating_add(size / 8).saturating_sub(self.gpu_bytes()).saturating_add(OTHERS);
-        Some(needed <= self.memory?)
-    }
-
-    /// Whether tokens come at an acceptable speed: each thread has to read a limited number of
-    /// bytes per token.
-    /// Reads by a GPU take negligible time in comparison.
-    pub fn is_bearable(&self, entry: &Entry) -> bool {
-        let size = entry.size.unwrap_or(0);
-        let share = size.saturating_sub(self.gpu_bytes()) as f64 / size.max(1) as f64;
-        let read = size as f64 * share * entry.active.unwrap_or(entry.parameters) / entry.parameters;
-        read <= BYTES_A_THREAD * self.threads as f64
-    }
-
-    /// Returns the model to begin with, among suggested `entries` that fit.
-    /// Picks the largest one that isn't too slow, else the smallest.
-    pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
-        let fitting = || entries.iter().filter(|entry| entry.choice && self.fits(entry) != Some(false));
-        let size = |entry: &&Entry| entry.size;
-        fitting()
-            .filter(|entry| self.is_bearable(entry))
-            .max_by_key(size)
-            .or_else(|| fitting().min_by_key(size))
-    }
-
-    /// Explains the choice.
-    pub fn why(&self, choice: &Entry) -> String {
-        match self.is_bearable(choice) {
-            true => "the largest of those to begin with that fits and is not too slow here".to_owned(),
-            false => "the smallest of those to begin with: all are slow here".to_owned(),
-        }
-    }
-
-    /// Describes the machine's memory and GPU.
-    pub fn described(&self) -> String {
-        let memory = self
-            .memory
-            .map_or_else(|| "memory unknown".to_owned(), |bytes| format!("{} of memory", ui::bytes(bytes)));
-        let threads = format!("{} thread{}", self.threads, if self.threads == 1 { "" } else { "s" });
-        match &self.gpu {
-            Some((name, free)) => format!("{memory}, {threads}, {name} with {} free", ui::bytes(*free)),
-            None => format!("{memory}, {threads}, no GPU that this build uses"),
-        }
-    }
-}
-
 /// Finds the model with this name, whether ours or Ollama's.
-pub fn find(name: &str) -> anyhow::Result<Option<&'static Entry>> {
+pub fn find(name: &str) -> Result<Option<&'static Entry>> {
     let is = |own: &str| own.eq_ignore_ascii_case(name);
-    let entries = entries().context("the catalog is broken")?;
-    Ok(entries.iter().find(|entry| is(&entry.name) || entry.ollama.as_deref().is_some_and(is)))
+    Ok(entries()?.iter().find(|entry| is(&entry.name) || entry.ollama.as_deref().is_some_and(is)))
 }
 
 /// Finds the catalog entry for a file, whatever its quantization.
@@ -254,33 +155,14 @@ pub fn of_file(path: &Path) -> Option<&'static Entry> {
 }
 
 /// Finds the model that `name` means in another spelling, such as Ollama's `qwen3:4b`.
-pub fn meant(name: &str) -> anyhow::Result<Option<&'static Entry>> {
+pub fn meant(name: &str) -> Result<Option<&'static Entry>> {
     Ok(alike::meant(name, entries()?))
-}
-
-/// Returns the hub file that `name` means: a catalog model, then with its entry, or a name in the
-/// hub's form.
-///
-/// # Errors
-/// The name has neither form.
-pub fn wanted(name: &str) -> anyhow::Result<(Option<&'static Entry>, name::HubName)> {
-    if let Some(entry) = find(name)?.or(meant(name)?) {
-        return Ok((Some(entry), entry.wanted()));
-    }
-    name.parse().map(|hub| (None, hub)).map_err(|error: anyhow::Error| match local::alike(name).as_slice() {
-        alike if !alike.is_empty() && !name.contains('/') => {
-            anyhow::anyhow!("{error}, did you mean {}?", alike.join(", "))
-        }
-        _ if !name.contains('/') && !name.trim().is_empty() => anyhow::anyhow!(
-            "{error}\nhint: `alara models list` tells the names of the catalog; others are hf:OWNER/NAME"
-        ),
-        _ => error,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{hub, name};
 
     #[test]
     fn the_catalog_is_whole() {
@@ -320,53 +202,10 @@ mod tests {
         }
     }
 
-    /// Advertised memory sizes are in GB, and the system keeps some of it for itself.
-    #[test]
-    fn what_to_take_on_which_machine() {
-        let machine = |gigabytes: u64, threads| {
-            let memory = Some(gigabytes * (1 << 30) * 97 / 100);
-            Machine { memory, threads, gpu: None }
-        };
-        let entries = entries().unwrap();
-        let check = |gigabytes: u64, threads, expected: Option<&str>| {
-            let found = machine(gigabytes, threads).choice(entries).map(|entry| entry.name.as_str());
-            assert_eq!(found, expected, "{gigabytes} GB, {threads} threads");
-        };
-        check(2, 8, None);
-        check(4, 8, Some("qwen3.5-0.8b"));
-        check(8, 8, Some("qwen3.5-4b"));
-        check(8, 2, Some("qwen3.5-2b"));
-        check(16, 8, Some("qwen3.5-9b"));
-        check(16, 1, Some("qwen3.5-0.8b"));
-        // Only three of its 36 billion parameters are active per token.
-        check(32, 2, Some("qwen3.5-35b-a3b"));
-        check(64, 8, Some("qwen3.5-35b-a3b"));
-        // A GPU holds what doesn't fit in memory, and reads it faster.
-        let with_gpu =
-            |gigabytes, gpu: u64| Machine { gpu: Some(("GPU".into(), gpu << 30)), ..machine(gigabytes, 1) };
-        let check_gpu = |gigabytes, gpu, expected: &str| {
-            let machine = with_gpu(gigabytes, gpu);
-            let found = machine.choice(entries).unwrap();
-            assert_eq!(found.name, expected, "{gigabytes} GB, GPU of {gpu}");
-            assert!(
-                machine.why(found).starts_with("the largest") && machine.described().contains("GPU with")
-            );
-        };
-        check_gpu(4, 4, "qwen3.5-4b");
-        check_gpu(8, 8, "qwen3.5-9b");
-        check_gpu(16, 24, "qwen3.5-35b-a3b");
-        for gigabytes in [8, 16, 32] {
-            let fits = |entry: &&Entry| machine(gigabytes, 8).fits(entry) == Some(true);
-            assert!(entries.iter().filter(fits).count() >= 5, "{gigabytes} GB");
-        }
-        let olmo = find("olmo2-13b").unwrap().unwrap();
-        assert_eq!(machine(64, 8).fits(olmo), None, "its size is not known");
-    }
-
     #[test]
     fn a_checkpoint_is_here_once_all_its_files_are() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = cache::Cache { root: folder.path().to_owned() };
+        let cache = Cache { root: folder.path().to_owned() };
         let entry = find("all-MiniLM-L6-v2").unwrap().unwrap();
         let (repository, commit) = (&entry.repository, "1".repeat(40));
         let put = |etag: &str, file: &str| {

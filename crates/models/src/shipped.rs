@@ -2,7 +2,7 @@
 
 use alara_engine::Gguf;
 
-use super::ModelError;
+use crate::error::Result;
 
 /// Its name in messages.
 pub const NAME: &str = "alara-tiny.gguf";
@@ -24,6 +24,6 @@ pub fn bytes() -> &'static [u8] {
 ///
 /// # Errors
 /// None: the tests make sure of that.
-pub fn open() -> Result<Gguf, ModelError> {
-    Gguf::from_static(NAME, bytes()).map_err(ModelError::new)
+pub fn open() -> Result<Gguf> {
+    Ok(Gguf::from_static(NAME, bytes()).map_err(alara_engine::Error::from)?)
 }

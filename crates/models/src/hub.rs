@@ -5,7 +5,8 @@ use std::env;
 use std::path::PathBuf;
 
 use alara_engine::file;
-use anyhow::{Context, ensure};
+
+use crate::error::{Error, Result, ensure};
 
 /// The hub, as configured by the environment.
 pub struct Hub {
@@ -21,11 +22,11 @@ pub struct Hub {
 impl Hub {
     /// # Errors
     /// The endpoint isn't a valid address.
-    pub fn from_env() -> anyhow::Result<Hub> {
+    pub fn from_env() -> Result<Hub> {
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let endpoint = endpoint.trim_end_matches('/').to_owned();
         let proper = endpoint.starts_with("https://") || endpoint.starts_with("http://");
-        ensure!(proper, "HF_ENDPOINT is {endpoint}, which is no http address");
+        ensure!(proper, Environment, "HF_ENDPOINT is {endpoint}, which is no http address");
         let yes = |value: String| ["1", "on", "yes", "true"].contains(&value.to_lowercase().as_str());
         Ok(Hub { endpoint, token: token(), offline: set("HF_HUB_OFFLINE").is_some_and(yes) })
     }
@@ -36,11 +37,11 @@ impl Hub {
 ///
 /// # Errors
 /// None of these is known.
-pub fn cache_folder() -> anyhow::Result<PathBuf> {
+pub fn cache_folder() -> Result<PathBuf> {
     let whole = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")).map(PathBuf::from);
-    whole
-        .or_else(|| Some(home()?.join("hub")))
-        .context("there is no home folder\nhint: set HF_HOME to a folder")
+    whole.or_else(|| Some(home()?.join("hub"))).ok_or_else(|| {
+        Error::Environment("there is no home folder\nhint: set HF_HOME to a folder".to_owned())
+    })
 }
 
 /// `HF_HOME`, which holds the cache and the token.

@@ -1,8 +1,7 @@
 //! Chooses which of a repository's files to use.
 
-use anyhow::{Result, bail, ensure};
-
-use super::name::{Wanted, is_gguf, is_inside, parts, split};
+use crate::error::{Result, bail, ensure};
+use crate::name::{Wanted, is_gguf, is_inside, parts, split};
 
 /// Quantizations in order of preference when none is named: about four bits per weight first, then
 /// more, then fewer.
@@ -30,7 +29,7 @@ pub fn choose(repository: &str, files: &[String], wanted: &Wanted) -> Result<Cho
         is_gguf(file) && is_inside(file) && !file.to_lowercase().contains("mmproj") && is_first(file)
     };
     let models: Vec<&String> = files.iter().filter(model).collect();
-    ensure!(!models.is_empty(), "{repository} has no GGUF file: it can't be run as it is");
+    ensure!(!models.is_empty(), Name, "{repository} has no GGUF file: it can't be run as it is");
     let of = |quantization: &str| -> Vec<&String> {
         models.iter().copied().filter(|file| is_of(file, quantization)).collect()
     };
@@ -53,11 +52,13 @@ pub fn choose(repository: &str, files: &[String], wanted: &Wanted) -> Result<Cho
             Ok(Choice { files: parts(file), instead })
         }
         [] => bail!(
+            Name,
             "{repository} has no {} file; it has{}\nhint: name one of them, {repository}:FILE",
             quantization.unwrap_or("such"),
             list(&models)
         ),
         several => bail!(
+            Name,
             "{repository} has more than one such file:{}\nhint: name one of them, {repository}:FILE",
             list(several)
         ),

@@ -7,8 +7,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Entry;
-use super::hub::is_sha256;
-use super::name::is_gguf;
+use crate::hub::is_sha256;
+use crate::name::is_gguf;
 
 /// A recommendation from the model card or its `generation_config.json`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use alara_engine::file;
 use serde::Deserialize;
 
-use super::hub::is_sha256;
+use crate::hub::is_sha256;
 
 /// A model in Ollama's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub struct OllamaModel {
     pub name: String,
     /// The GGUF file.
     pub path: PathBuf,
+    /// Its size.
     pub bytes: u64,
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::error::HubError;
-use super::transfer::Remote;
+use super::Remote;
+use crate::error::HubError;
 
 /// The file being written, and the hash of its contents so far.
 pub struct Target<'a> {
