@@ -1,6 +1,6 @@
 """Where the `alara` binary is that this package came with.
 
-It starts what agents run, in the sandbox; it knows the names of models, and runs benchmarks.
+It starts what agents run, in the sandbox, and runs benchmarks.
 """
 
 from __future__ import annotations

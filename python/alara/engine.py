@@ -6,11 +6,9 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional, Union
 
 from alara import _alara, _json, events
-from alara._binary import binary
 from alara.events import Event, Incomplete, ToolCall, Usage
 from alara.request import Request
 
@@ -83,9 +81,6 @@ class Engine:
         drafts: speculative decoding by prompt lookup; it changes no answer.
         """
         name = None if model is None else _path(model, "model")
-        if name is not None and not (Path(name).is_file() or (Path(name) / "model.safetensors").is_file()):
-            # It knows the names.
-            binary()
         settings = _json.dumps(
             {
                 "context": context,

@@ -1,28 +1,24 @@
 //! Resolves a model's name to a model.
-//! Only the binary knows the names in the catalog and in stores on this machine, so this asks it.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use alara_engine::{Engine, Gguf, Options};
 use alara_harness::model::endpoint::{self, Address, Key};
 use alara_harness::model::{Candidate, Endpoint, ModelSpec, Models};
 use alara_harness::permission::{KEYS, Permissions, about_key};
 use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, Verdict, sandbox, state};
+use alara_models::file::{self, Place};
 use alara_models::shipped;
 use pyo3::prelude::*;
 use serde_json::Value;
 
-/// The binary that was installed with this module.
-static BINARY: OnceLock<PathBuf> = OnceLock::new();
-
-/// Sets the path of the `alara` binary of this version, which resolves names of models and starts
-/// agents' programs in the sandbox.
+/// Sets the path of the `alara` binary of this version, which starts agents' programs in the
+/// sandbox.
 /// Only the first call has an effect.
 #[pyfunction]
 pub fn use_binary(path: PathBuf) {
-    sandbox::launch_with(BINARY.get_or_init(|| path));
+    sandbox::launch_with(&path);
 }
 
 /// Returns what the sandbox can't enforce on this machine, if anything.
@@ -36,39 +32,29 @@ pub fn sandbox_warning(py: Python) -> Option<String> {
 /// # Errors
 /// There is no such model, or it can't be read.
 pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
-    match name.map(path).transpose()?.flatten() {
-        Some(path) => alara_engine::open(&path).map_err(ModelError::new),
-        None => shipped::open().map_err(ModelError::new),
-    }
-}
-
-/// Returns the file that `name` means: a path, or else a name known to the binary.
-/// `None` for the model that ships.
-fn path(name: &str) -> Result<Option<PathBuf>, ModelError> {
-    let path = Path::new(name);
+    let Some(name) = name else { return shipped::open().map_err(ModelError::new) };
     if Address::is_meant_by(name) {
         return Err(ModelError::new(format!(
             "{name} is an endpoint, not a model file\nhint: alara.run takes it as its model"
         )));
     }
-    if path.is_file() || path.join(alara_engine::WEIGHTS).is_file() {
-        let weights = path.join(alara_engine::WEIGHTS);
-        return Ok(Some(if path.is_file() { path.to_owned() } else { weights }));
+    match file::place(name, default_file().as_deref(), "").map_err(ModelError::new)? {
+        Place::Shipped => shipped::open().map_err(ModelError::new),
+        Place::File(path) => alara_engine::open(&path).map_err(ModelError::new),
     }
-    let binary = BINARY.get().ok_or_else(|| ModelError::new(format!("there is no model file {name}")))?;
-    let output = Command::new(binary).args(["models", "show", "--json", "--", name]).output();
-    let output =
-        output.map_err(|error| ModelError::new(format!("can't start {}: {error}", binary.display())))?;
-    let shown: Option<Value> =
-        serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
-    match shown {
-        Some(shown) => Ok(shown["path"].as_str().map(PathBuf::from)),
-        None => {
-            let told = String::from_utf8_lossy(&output.stderr);
-            let told = told.trim().trim_start_matches("error: ");
-            Err(ModelError::new(told.to_owned()))
-        }
-    }
+}
+
+/// Returns the file of the user's default model, if it is a file: a name of the catalog may mean
+/// it.
+/// Settings that can't be read have none; the binary reports them.
+fn default_file() -> Option<PathBuf> {
+    let set = std::env::var("ALARA_MODEL").ok().filter(|name| !name.trim().is_empty());
+    let stored = || {
+        let text = alara_engine::file::read_given(&state::config_home()?.join("alara/config.yaml")).ok()?;
+        let settings: Value = serde_saphyr::from_str(&text).ok()?;
+        settings["model"].as_str().map(str::to_owned)
+    };
+    set.or_else(stored).map(PathBuf::from).filter(|path| path.is_file())
 }
 
 /// The source of models for the agents of a run: the model that the caller named, whatever files

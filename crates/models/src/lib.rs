@@ -11,10 +11,11 @@
 //! left:
 //!
 //! 1. `error`; `size`: sizes for people; `memory`: what this machine has and what is free.
-//! 2. `name`: how people write names of files on the hub; `hub`: its settings, from the environment.
-//! 3. `cache`: the hub's cache; `choice`: which of a repository's files to use; `ollama`: the models
-//!    in Ollama's store; `transfer`: a file comes from the hub, and is checked.
-//! 4. `catalog`: the models known by name; `machine`: which of them fit; `shipped`: the one built in.
+//! 2. `name`: how people write names of files on the hub; `hub`: the hub, as the environment says.
+//! 3. `cache`: the hub's cache; `choice`: which of a repository's files to use; `ollama`: Ollama's
+//!    store; `transfer`: a file comes from the hub, and is checked.
+//! 4. `catalog`: the models known by name; `machine`: which of them fit; `shipped`: the one that is
+//!    built in.
 //! 5. `local`: the models on this machine.
 //! 6. `pull`: downloads a model into the cache; `file`: the file that a name means.
 
