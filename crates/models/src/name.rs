@@ -97,7 +97,7 @@ impl FromStr for HubName {
                 ensure!(is_inside(file), Name, "{file} is no path inside a repository");
             }
             Wanted::Quantization(quantization) => {
-                ensure!(word(quantization), Name, "{text} is no proper name")
+                ensure!(word(quantization), Name, "{text} is no proper name");
             }
             Wanted::Any => {}
         }

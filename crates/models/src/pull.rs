@@ -182,7 +182,7 @@ fn lock(path: &Path, file: &str) -> Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!(Download, "{file} is being downloaded by another process"),
-        Err(TryLockError::Error(error)) => Err(error).map_err(failed),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
