@@ -188,7 +188,7 @@ mod tests {
             assert_eq!(asked.messages[0].content, "hi", "{body}");
         }
         let refused = |body: &Value| read_any(body.to_string().as_bytes()).unwrap_err().message;
-        assert!(refusal_response(&json!({"prompt": "hi"})).contains("neither `messages` nor `input`"));
-        assert!(refusal_response(&json!([])).contains("no JSON object"));
+        assert!(refused(&json!({"prompt": "hi"})).contains("neither `messages` nor `input`"));
+        assert!(refused(&json!([])).contains("no JSON object"));
     }
 }

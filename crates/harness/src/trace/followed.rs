@@ -60,7 +60,7 @@ impl<'a> Followed<'a> {
     /// Each fact that the gates know, with its path.
     pub fn facts(&self) -> BTreeMap<String, String> {
         let known = known(&self.ledgers, self.gates).into_iter().rev();
-        known.flat_map(Ledger::told).collect()
+        known.flat_map(Ledger::described).collect()
     }
 
     /// Applies the next record.
