@@ -26,7 +26,8 @@ fn a_task_shows_what_it_does() {
     }
     assert!(dir.path("work/f").exists());
     let kinds: Vec<Value> = dir.trace().iter().map(|record| record["record"].clone()).collect();
-    assert_eq!(kinds, ["start", "user", "assistant", "tool_call", "tool_result", "assistant", "end"]);
+    let expected = ["start", "user", "assistant", "tool_call", "changed", "tool_result", "assistant", "end"];
+    assert_eq!(kinds, expected);
 }
 
 #[test]
