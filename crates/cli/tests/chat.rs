@@ -356,7 +356,11 @@ fn traces_are_listed_shown_and_replayed() {
         check(&["trace", "list", "-n", "1"], 0, printed);
         std::fs::remove_file(dir.path(&trace)).unwrap();
     }
-    check(&["trace", "show", "77"], 0, "user: look\nsays: I look.\n> shell  command: ls; touch new\n      1 file changed\n  ok, ");
+    check(
+        &["trace", "show", "77"],
+        0,
+        "user: look\nsays: I look.\n> shell  command: ls; touch new\n      1 file changed\n  ok, ",
+    );
     check(&["trace", "show", "t.jsonl"], 0, "= worker of team with script; tools: shell, guarded\n");
     check(&["trace", "show", "88"], 2, "there is no trace and no file 88\nhint: alara trace list");
     std::fs::copy(dir.path("t.jsonl"), dir.path("state/alara/traces/77-2.jsonl")).unwrap();

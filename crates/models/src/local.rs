@@ -152,7 +152,7 @@ pub fn alike(name: &str, default: Option<&Path>) -> Vec<String> {
 
 /// Finds the file in the cache: of the repository's cached files, the one that a download would
 /// choose.
-pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
+pub(crate) fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
     let files = match &name.wanted {
         Wanted::File(file) => parts(file),
         wanted => {

@@ -142,7 +142,10 @@ impl<'a, 'd> Fields<'a, 'd> {
 
     /// Refuses unknown keys that resemble a binding key, as `binding` finds it.
     /// Returns the first of them, reported as an error.
-    pub fn refuse_slips(&mut self, binding: impl Fn(&str) -> Option<&'static str>) -> Option<Diagnostic> {
+    pub(crate) fn refuse_slips(
+        &mut self,
+        binding: impl Fn(&str) -> Option<&'static str>,
+    ) -> Option<Diagnostic> {
         let mut first = None;
         for (entry, _) in self.others() {
             let key = &entry.key;
@@ -159,7 +162,7 @@ impl<'a, 'd> Fields<'a, 'd> {
 
     /// Declares keys of existing files that should change something but don't: a warning reports
     /// that where they are set.
-    pub fn without_effect(&mut self, keys: &[&'static str]) {
+    pub(crate) fn without_effect(&mut self, keys: &[&'static str]) {
         for key in keys {
             let Some(entry) = self.entry(&[key]) else { continue };
             let empty = match &entry.value.kind {

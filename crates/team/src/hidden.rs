@@ -105,7 +105,7 @@ pub fn wrapped(tool: &str, arguments: &Map<String, Value>) -> Map<String, Value>
 
 /// Whether arguments have the form of [`wrapped`], so that `arguments` holds those of the inner
 /// call.
-pub fn is_wrapped(arguments: &Map<String, Value>) -> bool {
+pub(crate) fn is_wrapped(arguments: &Map<String, Value>) -> bool {
     let of = |name: &str| arguments.get(name);
     arguments.len() == 2
         && of(TOOL).is_some_and(Value::is_string)

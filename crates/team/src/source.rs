@@ -20,7 +20,7 @@ pub fn read(path: &Path) -> io::Result<String> {
 }
 
 /// An error while reading a text, in terms of the file.
-pub fn no_text(error: io::Error) -> io::Error {
+pub(crate) fn no_text(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::InvalidData => io::Error::new(error.kind(), "it is no UTF-8 text: save it as one"),
         _ => error,

@@ -368,12 +368,12 @@ impl Client {
     }
 
     /// Whether the server has reported a change of its tools since the last call.
-    pub fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.link.changed.swap(false, Ordering::Relaxed)
     }
 
     /// The server's requests since the last call, all refused.
-    pub fn take_refused_requests(&self) -> BTreeSet<&'static str> {
+    pub(crate) fn take_refused_requests(&self) -> BTreeSet<&'static str> {
         self.link.take_refused_requests()
     }
 }

@@ -82,7 +82,7 @@ fn discovered(link: &Link, answer: Result<Value, Failure>) -> Result<Option<Gree
 ///
 /// # Errors
 /// The server refuses, uses no known version, or doesn't answer in time.
-pub fn handshake(
+pub(crate) fn handshake(
     link: &Arc<Link>,
     late: Option<Pending>,
     limit: Duration,

@@ -40,7 +40,7 @@ pub fn standard(message: &Value) -> Vec<(String, String)> {
 }
 
 /// The headers that a tool's schema requests, with the arguments of a call.
-pub fn mirrored(mirrors: &[Mirror], arguments: &Map<String, Value>) -> Vec<(String, String)> {
+pub(crate) fn mirrored(mirrors: &[Mirror], arguments: &Map<String, Value>) -> Vec<(String, String)> {
     let header = |mirror: &Mirror| {
         let (first, rest) = mirror.path.split_first()?;
         let value = rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))?;

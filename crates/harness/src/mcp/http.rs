@@ -82,7 +82,7 @@ impl Http {
     }
 
     /// Closes the connection of a request whose answer is no longer needed.
-    pub fn abandon(&self, id: u64) {
+    pub(crate) fn abandon(&self, id: u64) {
         let agent = self.state().under_way.remove(&id);
         if let Some(agent) = agent {
             agent.shutdown();

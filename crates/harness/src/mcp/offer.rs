@@ -12,7 +12,7 @@ use alara_team::mcp::{NAME_BYTES, printable};
 use alara_team::types::Effect;
 
 /// Most tools of one server.
-pub const MOST_TOOLS: usize = 128;
+pub(crate) const MOST_TOOLS: usize = 128;
 /// Longest description.
 const DESCRIPTION_BYTES: usize = 1024;
 

@@ -7,11 +7,11 @@
 use serde_json::{Value, json};
 
 /// The newest version, and the first without a handshake.
-pub const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN: &str = "2026-07-28";
 /// The versions with a handshake; alara asks for the newest.
-pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// The newest version with a handshake.
-pub const NEWEST_LEGACY: &str = LEGACY[LEGACY.len() - 1];
+pub(crate) const NEWEST_LEGACY: &str = LEGACY[LEGACY.len() - 1];
 
 /// The errors that only a modern server reports: a missing header or capability, or an unsupported
 /// version.
@@ -21,7 +21,7 @@ const ADDRESS_NEEDED: i64 = -32042;
 
 /// Whether requests of this version are self-contained.
 /// Versions are dates, which compare as texts.
-pub fn is_modern(version: &str) -> bool {
+pub(crate) fn is_modern(version: &str) -> bool {
     version >= MODERN
 }
 
@@ -74,7 +74,7 @@ impl Refusal {
     }
 
     /// Whether only a modern server reports this error.
-    pub fn is_modern(&self) -> bool {
+    pub(crate) fn is_modern(&self) -> bool {
         self.code.is_some_and(|code| MODERN_ERRORS.contains(&code))
     }
 }

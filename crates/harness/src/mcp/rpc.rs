@@ -182,7 +182,7 @@ impl Link {
     }
 
     /// Also waits, but if there is no answer yet, the request stays open.
-    pub fn wait_beside(
+    pub(crate) fn wait_beside(
         &self,
         pending: &Pending,
         limit: Duration,
@@ -192,7 +192,7 @@ impl Link {
     }
 
     /// Whether a caller still waits for the answer to this request.
-    pub fn awaits(&self, id: u64) -> bool {
+    pub(crate) fn awaits(&self, id: u64) -> bool {
         locked(&self.waiting).contains_key(&id)
     }
 
@@ -329,7 +329,7 @@ impl Link {
     }
 
     /// The first line of output that was not a message; returned once.
-    pub fn first_junk(&self) -> Option<String> {
+    pub(crate) fn first_junk(&self) -> Option<String> {
         locked(&self.first_junk).take()
     }
 
@@ -343,7 +343,7 @@ impl Link {
     }
 
     /// The server's requests since the last call, all refused.
-    pub fn take_refused_requests(&self) -> BTreeSet<&'static str> {
+    pub(crate) fn take_refused_requests(&self) -> BTreeSet<&'static str> {
         std::mem::take(&mut locked(&self.refused))
     }
 

@@ -193,7 +193,12 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
 }
 
 /// Records that files have changed since the sandbox counted `before` changes.
-pub fn record_changes(session: &Session, trace: &Trace, scope: &str, before: usize) -> Result<(), Error> {
+pub(crate) fn record_changes(
+    session: &Session,
+    trace: &Trace,
+    scope: &str,
+    before: usize,
+) -> Result<(), Error> {
     match session.sandbox.changes().map_or(0, |now| now - before) {
         0 => Ok(()),
         files => trace.push(scope, Record::Changed { files }).map(drop),
@@ -206,7 +211,7 @@ pub fn reads(jinx: &Jinx) -> bool {
 }
 
 /// Reports changes that can't be undone later.
-pub fn tell_of_journal(session: &Session) {
+pub(crate) fn tell_of_journal(session: &Session) {
     if let Some(problem) = session.sandbox.journal_problem() {
         let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
         session.notify(&Notice::Warning(&warning));

@@ -101,7 +101,7 @@ impl Mocks {
 
     /// The hint about a missing file that the model read at this task of a conversation.
     /// The outer `None` means that the file should be looked for.
-    pub fn missing_file(&self, scope: &str, task: &str) -> Option<Option<&str>> {
+    pub(crate) fn missing_file(&self, scope: &str, task: &str) -> Option<Option<&str>> {
         self.replayed.as_ref()?;
         Some(self.missing.get(&(scope.to_owned(), task.to_owned())).map(String::as_str))
     }

@@ -112,7 +112,7 @@ fn is_watched(sandbox: &Sandbox) -> bool {
 
 /// Whether a call may change something itself, and not by calls of other jinxes.
 /// Where its effects can't be seen, alara believes only a trusted jinx that it changes nothing.
-pub fn may_change(jinx: &Jinx, unwatched: bool) -> bool {
+pub(crate) fn may_change(jinx: &Jinx, unwatched: bool) -> bool {
     if jinx.remote.is_some() {
         return jinx.effect == Effect::Write;
     }

@@ -357,7 +357,7 @@ impl<'a, 's> Caller<'a, 's> {
     }
 
     /// The scope of `place` within this one.
-    pub fn scope_of(&self, place: &str) -> String {
+    pub(crate) fn scope_of(&self, place: &str) -> String {
         trace::inside(self.scope, place)
     }
 
@@ -380,7 +380,7 @@ impl<'a, 's> Caller<'a, 's> {
     ///
     /// # Errors
     /// The trace can't be written.
-    pub fn overruled(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn overruled(&self) -> Result<Option<String>, Error> {
         let Some(ruled) = self.ruled else { return Ok(None) };
         let ruling = self.verdict(ruled.jinx, ruled.arguments);
         let stricter = |ruling: &Ruling| ruling.verdict > ruled.verdict.unwrap_or(Verdict::Allow);

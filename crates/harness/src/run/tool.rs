@@ -48,7 +48,7 @@ impl<'a> Offered<'a> {
 /// Why a call ends before it is made.
 enum Stop {
     /// It is refused, malformed, or left out by a dry run; with its result.
-    NotMade(ToolResult),
+    NotMade(Box<ToolResult>),
     /// The caller can't do better.
     Failed(Error),
 }
@@ -60,14 +60,19 @@ impl From<Error> for Stop {
 }
 
 impl Stop {
+    fn with(result: ToolResult) -> Self {
+        Stop::NotMade(Box::new(result))
+    }
+
     fn why(reason: impl Into<String>) -> Self {
-        Stop::NotMade(ToolResult::failed(reason))
+        Stop::with(ToolResult::failed(reason))
     }
 
     /// The result of a call that was made or not.
     fn settle(result: Result<ToolResult, Stop>) -> Result<ToolResult, Error> {
         match result {
-            Ok(result) | Err(Stop::NotMade(result)) => Ok(result),
+            Ok(result) => Ok(result),
+            Err(Stop::NotMade(result)) => Ok(*result),
             Err(Stop::Failed(error)) => Err(error),
         }
     }
@@ -204,8 +209,7 @@ fn make(
     }
     let caller = Caller { scope: &scope, ..*caller };
     permitted(&caller, &jinx.name, &hooks::before(&caller, jinx, &arguments)?)?;
-    let Planned { arguments, edited, note } =
-        review::plan(&caller, jinx, arguments)?.map_err(Stop::NotMade)?;
+    let Planned { arguments, edited, note } = review::plan(&caller, jinx, arguments)?.map_err(Stop::with)?;
     if edited {
         verdict = decided(&caller, jinx, &arguments, Person::HasAnswered)?;
     }
@@ -289,7 +293,7 @@ fn decided(
     // A dry run only shows the call, so it needs no permission.
     if caller.session.dry_run {
         permitted(caller, &jinx.name, &decision)?;
-        return Err(Stop::NotMade(review::left_out()));
+        return Err(Stop::with(review::left_out()));
     }
     // The answer takes the place of the rule that asks.
     decision.judgements.pop();
@@ -321,7 +325,7 @@ fn permitted(caller: &Caller, tool: &str, decision: &Decision) -> Result<(), Sto
         let record = Record::Permission { jinx: tool.to_owned(), verdict: *verdict, by: by.clone() };
         caller.trace.push(caller.scope, record)?;
     }
-    decision.refusal.clone().map_or(Ok(()), |refusal| Err(Stop::NotMade(refusal)))
+    decision.refusal.clone().map_or(Ok(()), |refusal| Err(Stop::with(refusal)))
 }
 
 /// Checks a call against the environment variables that the user grants to this jinx, in the

@@ -176,7 +176,7 @@ impl Trace {
 
     /// Begins a series of parallel branches.
     /// [End](Self::end_series) it once all of them are [joined](Self::join).
-    pub fn begin_series(&self) -> Series {
+    pub(crate) fn begin_series(&self) -> Series {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.begin();
         }
@@ -189,7 +189,7 @@ impl Trace {
     }
 
     /// Ends a series whose branches are all joined.
-    pub fn end_series(&self) {
+    pub(crate) fn end_series(&self) {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.end();
         }

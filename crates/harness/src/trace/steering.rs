@@ -95,7 +95,7 @@ impl<'a> Steering<'a> {
     }
 
     /// Whether the next turn must be a call.
-    pub fn is_forced(&self) -> bool {
+    pub(crate) fn is_forced(&self) -> bool {
         match self.calls {
             Calls::Free => false,
             Calls::Auto => self.forced || self.format() == Some(GENERIC),

@@ -95,7 +95,7 @@ impl<'a> Names<'a> {
 
     /// Adds the call's result, as `result`.
     #[must_use]
-    pub fn with_result(self, result: &'a Value) -> Self {
+    pub(crate) fn with_result(self, result: &'a Value) -> Self {
         Names { result: Some(result), ..self }
     }
 
@@ -114,7 +114,7 @@ impl<'a> Names<'a> {
     /// Adds ledgers, whose roots are names.
     /// A path is known if one of them knows it.
     #[must_use]
-    pub fn with_ledgers(self, ledgers: &'a [&'a Ledger]) -> Self {
+    pub(crate) fn with_ledgers(self, ledgers: &'a [&'a Ledger]) -> Self {
         Names { ledgers, ..self }
     }
 

@@ -68,7 +68,7 @@ impl<'a> Shapes<'a> {
     }
 
     /// Reports paths that a write makes stale although no read ever sets them.
-    pub fn look_at_stale(&self, write: &Write, wrong: &mut dyn FnMut(String)) {
+    pub(crate) fn look_at_stale(&self, write: &Write, wrong: &mut dyn FnMut(String)) {
         for place in &write.stale {
             let overlaps = |(shape, _): &Shape| {
                 let mut parts = shape.iter().zip(place.shape());

@@ -20,7 +20,7 @@ pub use check::{Known, check};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use python::Missing;
 pub use read::read;
-pub use read::read_in_part;
+pub(crate) use read::read_in_part;
 pub use step::{Action, Llm, Retry, Search, Step, Steps, Timeout, Tools};
 
 use crate::types::{Effect, Verdict};

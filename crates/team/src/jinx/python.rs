@@ -37,7 +37,7 @@ pub enum Need {
 }
 
 /// The missing needs, in words: "the Python modules `a` and `b`, the name `c`".
-pub fn describe_missing(missing: &[Missing]) -> String {
+pub(crate) fn describe_missing(missing: &[Missing]) -> String {
     let kinds = [
         (Need::Program, "", ""),
         (Need::Module, "the Python module ", "the Python modules "),

@@ -201,14 +201,14 @@ impl Folder {
 
 impl Folder {
     /// Its files, including those whose names begin with a dot.
-    pub fn all_files(&self) -> Vec<File> {
+    pub(crate) fn all_files(&self) -> Vec<File> {
         let Folder::Disk(path, root) = self else { return Vec::new() };
         let paths = paths(path).unwrap_or_default().into_iter().filter(|path| path.is_file());
         paths.map(|path| File::on_disk(path, root.clone())).collect()
     }
 
     /// The files at any depth; folders that are links are left out.
-    pub fn files_below(&self) -> Vec<File> {
+    pub(crate) fn files_below(&self) -> Vec<File> {
         all_files(self, &mut Vec::new())
     }
 }
@@ -240,7 +240,7 @@ pub struct JinxFile {
 
 impl JinxFile {
     /// Whether it belongs to a skill.
-    pub fn is_skill(&self) -> bool {
+    pub(crate) fn is_skill(&self) -> bool {
         skill::is_file(&self.file.path)
     }
 
@@ -407,7 +407,7 @@ fn real(folder: &Folder) -> Option<PathBuf> {
 }
 
 /// Whether a folder is a team: it has a `.ctx`, a `.npc` or agents.
-pub fn is_team(folder: &Folder) -> bool {
+pub(crate) fn is_team(folder: &Folder) -> bool {
     let (folders, files) = folder.contents(&mut Vec::new());
     let makes = |file: &File| file.has_ending("ctx") || file.has_ending("npc") || file.name() == "agents.md";
     files.iter().any(makes) || folders.iter().any(|folder| folder.name() == "agents")

@@ -144,7 +144,7 @@ impl Library {
     }
 
     /// All of them, by name.
-    pub fn into_jinxes(self) -> Vec<Jinx> {
+    pub(crate) fn into_jinxes(self) -> Vec<Jinx> {
         self.0.into_values().collect()
     }
 
@@ -237,7 +237,7 @@ fn said_name(text: &str) -> Option<String> {
 }
 
 /// The diagnostic for a jinx that can't run here.
-pub fn cant_run(jinx: &Jinx) -> Diagnostic {
+pub(crate) fn cant_run(jinx: &Jinx) -> Diagnostic {
     let needs = describe_missing(&jinx.missing);
     warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
 }

@@ -81,7 +81,7 @@ pub fn read(
 /// Reads the agents of a Markdown file.
 /// One for each `##` section of `agents.md` and similar files, without tools.
 /// Or one for the whole file, with name, model and jinxes in YAML at the top.
-pub fn read_markdown(
+pub(crate) fn read_markdown(
     source: &Source,
     whole: bool,
     shared: &Shared,

@@ -153,7 +153,7 @@ pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics
 }
 
 /// Why a file of rules binds nobody: it is no mapping, or has its rules under a key as in a `.ctx`.
-pub fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
+pub(crate) fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
     let Some(entries) = node.entries() else {
         let message = "this is no mapping of jinxes to rules: nobody of the team runs";
         return (!node.is_null()).then(|| source.error(node.location, message));

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use include_dir::{Dir, include_dir};
 
-pub static TEAMS: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_TEAMS");
+pub(crate) static TEAMS: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_TEAMS");
 pub static JINXES: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_JINXES");
 
 /// The names of the built-in teams.

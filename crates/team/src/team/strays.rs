@@ -20,7 +20,7 @@ const ENDINGS: [&str; 7] = ["", "ctx", "json", "toml", "txt", "yaml", "yml"];
 const RULES: &str = "permissions.yaml";
 
 /// The binding key that a word resembles.
-pub fn binding(word: &str) -> Option<&'static str> {
+pub(crate) fn binding(word: &str) -> Option<&'static str> {
     if OTHER_WORDS.contains(&word) {
         return None;
     }

@@ -38,7 +38,7 @@ impl Address {
     }
 
     /// Whether the connection is private: encrypted, or within this machine.
-    pub fn is_private(&self) -> bool {
+    pub(crate) fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
     }
 

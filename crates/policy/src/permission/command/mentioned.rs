@@ -30,12 +30,12 @@ impl Mentioned {
     }
 
     /// Notes the names in a variable's value.
-    pub fn note_assigned(&mut self, text: &str) {
+    pub(crate) fn note_assigned(&mut self, text: &str) {
         self.assigned.extend(names(text));
     }
 
     /// The names that may be run, for a script with these commands.
-    pub fn that_may_run(self, commands: &[Command]) -> BTreeSet<String> {
+    pub(crate) fn that_may_run(self, commands: &[Command]) -> BTreeSet<String> {
         let Mentioned { mut words, assigned } = self;
         if commands.iter().all(is_plain) {
             words.clear();

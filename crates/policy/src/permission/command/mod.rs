@@ -26,7 +26,7 @@ use rable::{Node, NodeKind};
 use mentioned::Mentioned;
 use word::Decoded;
 pub use word::Word;
-pub use wrappers::GIT_VALUES;
+pub(crate) use wrappers::GIT_VALUES;
 use wrappers::{DECLARING, OPTIONS_OF, RUN_VARIABLES, is_changing};
 
 /// Most bytes of a script to read.

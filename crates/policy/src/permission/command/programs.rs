@@ -363,7 +363,7 @@ impl Reader {
 }
 
 /// A program's name without its version: `python` for `python3.12`.
-pub fn unversioned(name: &str) -> &str {
+pub(crate) fn unversioned(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'))
 }
 
@@ -413,7 +413,7 @@ fn is_assignment(text: &str) -> bool {
 }
 
 /// Whether setting this variable changes which program runs.
-pub fn is_special(text: &str) -> bool {
+pub(crate) fn is_special(text: &str) -> bool {
     let name = text.split(['=', '+']).next().unwrap_or_default();
     is_changing(name) || RUN_VARIABLES.contains(&name) || OPTIONS_OF.iter().any(|(listed, _)| *listed == name)
 }

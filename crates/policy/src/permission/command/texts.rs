@@ -5,7 +5,7 @@ const MADE: [&str; 8] =
     ["SHELL", ".SHELLFLAGS", ".RECIPEPREFIX", "MAKEFILES", "MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKE"];
 
 /// Whether an operand of make may run something: a variable that make expands or a shell reads.
-pub fn make_runs(word: &str) -> bool {
+pub(crate) fn make_runs(word: &str) -> bool {
     let set = word.split_once('=').is_some_and(|(name, _)| {
         let plain = name.trim_end_matches([':', '+', '?']).trim();
         plain.ends_with('!') || MADE.contains(&plain)
@@ -14,7 +14,7 @@ pub fn make_runs(word: &str) -> bool {
 }
 
 /// Whether an awk program may run something: by a pipe, `system`, or an indirect function call.
-pub fn awk_runs(program: &str) -> bool {
+pub(crate) fn awk_runs(program: &str) -> bool {
     let joined = program.replace("\\\n", "");
     if joined.contains("system") || joined.contains("getline") {
         return true;
@@ -54,7 +54,7 @@ pub fn awk_runs(program: &str) -> bool {
 }
 
 /// Whether a sed program may run something, as GNU sed does with `e` and with the flag `e` of `s`.
-pub fn sed_runs(script: &str) -> bool {
+pub(crate) fn sed_runs(script: &str) -> bool {
     let mut rest = script;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || ";{}!,0123456789$~+".contains(c));

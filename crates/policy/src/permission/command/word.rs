@@ -225,7 +225,7 @@ impl<'a> Decoded<'a> {
 }
 
 /// The program that prints the number of processors.
-pub const COUNTS: &str = "nproc";
+pub(crate) const COUNTS: &str = "nproc";
 
 /// Whether a command only prints that number.
 fn counts(command: &Node) -> bool {

@@ -67,19 +67,19 @@ impl Wrapper {
 }
 
 /// The shells with the grammar of bash or a part of it: they run the text after `-c`.
-pub const SHELLS: [&str; 5] = ["ash", "bash", "dash", "rbash", "sh"];
+pub(crate) const SHELLS: [&str; 5] = ["ash", "bash", "dash", "rbash", "sh"];
 
 /// Shells whose scripts alara doesn't read.
-pub const OTHER_SHELLS: [&str; 15] = [
+pub(crate) const OTHER_SHELLS: [&str; 15] = [
     "csh", "elvish", "fish", "hush", "ksh", "mksh", "nu", "osh", "posh", "pwsh", "rc", "tcsh", "xonsh",
     "yash", "zsh",
 ];
 
 /// Programs that run a text that is not among their arguments: a file, or their input.
-pub const FED: [&str; 5] = [".", "at", "batch", "enable", "source"];
+pub(crate) const FED: [&str; 5] = [".", "at", "batch", "enable", "source"];
 
 /// git options that come before the subcommand and take a value as a separate word.
-pub const GIT_VALUES: [&str; 9] = [
+pub(crate) const GIT_VALUES: [&str; 9] = [
     "-C",
     "-c",
     "--git-dir",
@@ -92,7 +92,7 @@ pub const GIT_VALUES: [&str; 9] = [
 ];
 
 /// bash builtins that evaluate subscripts in their arguments, and the commands in these.
-pub const EVALUATING: [&str; 16] = [
+pub(crate) const EVALUATING: [&str; 16] = [
     "[",
     "declare",
     "export",
@@ -112,7 +112,7 @@ pub const EVALUATING: [&str; 16] = [
 ];
 
 /// Variables whose value a program runs as a command.
-pub const RUN_VARIABLES: [&str; 24] = [
+pub(crate) const RUN_VARIABLES: [&str; 24] = [
     "BROWSER",
     "CC",
     "CXX",
@@ -140,10 +140,10 @@ pub const RUN_VARIABLES: [&str; 24] = [
 ];
 
 /// bash builtins that set the variables in their arguments, with a value after `=`.
-pub const DECLARING: [&str; 5] = ["declare", "export", "local", "readonly", "typeset"];
+pub(crate) const DECLARING: [&str; 5] = ["declare", "export", "local", "readonly", "typeset"];
 
 /// bash builtins that set variables, named in their arguments, to any text.
-pub const SETTING: [&str; 9] =
+pub(crate) const SETTING: [&str; 9] =
     ["declare", "export", "local", "mapfile", "printf", "read", "readarray", "readonly", "typeset"];
 
 /// Variables that change what a shell or git runs; `*` matches any rest of a name.
@@ -163,7 +163,7 @@ const CHANGING_VARIABLES: [&str; 12] = [
 ];
 
 /// Variables whose values are options of a program.
-pub const OPTIONS_OF: [(&str, &str); 6] = [
+pub(crate) const OPTIONS_OF: [(&str, &str); 6] = [
     ("GNUMAKEFLAGS", "make"),
     ("LESS", "less"),
     ("MAKEFLAGS", "make"),
@@ -173,7 +173,7 @@ pub const OPTIONS_OF: [(&str, &str); 6] = [
 ];
 
 /// Whether a variable of this name changes what a shell or git runs.
-pub fn is_changing(name: &str) -> bool {
+pub(crate) fn is_changing(name: &str) -> bool {
     CHANGING_VARIABLES.iter().any(|listed| match listed.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == *listed,

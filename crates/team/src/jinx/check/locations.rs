@@ -5,7 +5,7 @@ use crate::types::Location;
 
 /// The location of `name` in a line of a step's text, otherwise of the line, otherwise of the step.
 /// `text` is the parsed text: without the indentation that it has in the file.
-pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
+pub(crate) fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
     let Some(start) = offset(file, step) else { return step };
     let line = text.lines().find(|line| words(line, name).next().is_some()).map(str::trim);
     let Some((line, at)) = line.and_then(|line| Some((line, start + file[start..].find(line)?))) else {
@@ -16,7 +16,7 @@ pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
 }
 
 /// The location of a piece of a step's text, otherwise of the step.
-pub fn of_piece(file: &str, step: Location, piece: &str) -> Location {
+pub(crate) fn of_piece(file: &str, step: Location, piece: &str) -> Location {
     let piece = piece.lines().next().unwrap_or_default().trim();
     let Some(start) = offset(file, step).filter(|_| !piece.is_empty()) else { return step };
     file[start..].find(piece).map_or(step, |at| location(file, start + at))

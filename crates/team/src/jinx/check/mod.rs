@@ -21,7 +21,7 @@ use crate::types::{Diagnostic, Location, Severity};
 
 use effects::effect;
 pub use effects::reaches;
-pub use locations::of_piece;
+pub(crate) use locations::of_piece;
 pub use names::{blocks, guarded, words};
 
 /// Jinxes by name and by reference.

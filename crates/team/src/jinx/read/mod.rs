@@ -66,7 +66,7 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> 
 }
 
 /// Reads as much of a jinx as possible, whatever else is wrong: for checks only.
-pub fn read_in_part(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
+pub(crate) fn read_in_part(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
     let jinx = match parse(source, &mut found) {
         Ok(node) => Reader { source, diagnostics: &mut found, skill: None }.file(&node),

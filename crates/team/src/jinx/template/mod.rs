@@ -22,7 +22,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use code::{Code, Language, Piece, code, pieces};
-pub use quotes::{Quoted, quoted_placeholder};
+pub use quotes::Quoted;
+pub(crate) use quotes::quoted_placeholder;
 pub use scope::Scope;
 pub use scope::put;
 use scope::{dynamic, json};

@@ -47,7 +47,7 @@ enum Context {
 }
 
 /// The first placeholder of a program that is in quotes, in a here-document or in arithmetic.
-pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
+pub(crate) fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
     let mut reader =
         Reader { text, at: 0, contexts: vec![Context::Code(None)], documents: Vec::new(), begun: Vec::new() };
     for piece in pieces(text) {
