@@ -105,7 +105,7 @@ pub struct SummaryRow {
 /// Models and conditions are named as in a [report](super::report()).
 ///
 /// # Errors
-/// None: [`Data`] refuses only runs of several suites.
+/// None: `Data` refuses only runs of several suites.
 pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
     let suites = super::by_suite(sources.to_vec());
     let suite = |runs: &Vec<RunSource>| runs[0].run.header.suite.clone();
