@@ -193,19 +193,21 @@ fn assemble(
         let read = rules::read(source, node, &above.rules, &mut files.diagnostics);
         rules::join(&mut rules, &read, source, &mut files.diagnostics);
     }
+    let mut reasons = Vec::new();
     if let Some(library) = known {
         let others = other_tools(listing, &npcs);
         for (source, node) in permissions.into_iter().chain(opened_rules) {
-            let reason = rules::unknown(source, node, library, &others, &mut files.diagnostics);
-            for held in npcs.iter_mut().map(|npc| &mut npc.gate).chain([&mut gates.all]) {
-                held.broken = held.broken.take().or_else(|| reason.clone());
-            }
+            reasons.extend(rules::unknown(source, node, library, &others, &mut files.diagnostics));
         }
     }
     rules.extend(unreadable.iter().map(|file| rules::cautious(&file.path)));
     let mut hooks = above.hooks.clone();
     if let (Some(source), Some(node)) = (source, &ctx.hooks) {
-        hooks.extend(hooks::read(source, node, &library, known.is_none(), &mut files.diagnostics));
+        let others = known.is_none();
+        hooks.extend(hooks::read(source, node, &library, others, &mut reasons, &mut files.diagnostics));
+    }
+    for held in npcs.iter_mut().map(|npc| &mut npc.gate).chain([&mut gates.all]) {
+        held.broken = held.broken.take().or_else(|| reasons.first().cloned());
     }
     let forenpc = lead(listing, &ctx, source, &npcs, files)?;
     if let Some(source) = source {

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::ctx::list;
 use super::library::{self, Library};
+use super::rules::current_name;
 use crate::fields::Fields;
 use crate::jinx::{Input, Jinx, Kind};
 use crate::source::Source;
@@ -110,11 +111,13 @@ pub fn unreadable(source: &Source, node: &Node) -> Vec<Diagnostic> {
 
 /// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
 /// An unusable hook stays: the calls that it was meant to check are refused.
+/// Hooks before unknown tools are `reasons` to let nobody of the team run.
 pub fn read(
     source: &Source,
     node: &Node,
     library: &Library,
     others: bool,
+    reasons: &mut Vec<Diagnostic>,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Vec<Hook> {
     let mut hooks = Vec::new();
@@ -122,7 +125,7 @@ pub fn read(
         let event = HookEvent::ALL.into_iter().find(|event| event.name() == entry.key);
         let Some(event) = event else { continue };
         for node in list(&entry.value).iter().filter(|node| !node.is_null()) {
-            hooks.extend(hook(event, source, node, library, others, diagnostics));
+            hooks.extend(hook(event, source, node, library, others, reasons, diagnostics));
         }
     }
     hooks
@@ -134,6 +137,7 @@ fn hook(
     node: &Node,
     library: &Library,
     others: bool,
+    reasons: &mut Vec<Diagnostic>,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<Hook> {
     let (name, location, tools) = match node.text() {
@@ -158,11 +162,21 @@ fn hook(
         diagnostics.push(source.warning(location, message));
     }
     for node in tools.iter().flatten().filter(|_| event.is_about_tools() && !others) {
-        let entry = node.text().unwrap_or_default();
+        let entry = current_name(node.text().unwrap_or_default());
         if library.find(entry).0.is_empty() {
             let hint = nearest(entry, library.names()).map(|near| format!(", did you mean `{near}`?"));
-            let message = format!("there is no tool {}{}", node.value(), hint.unwrap_or_default());
-            diagnostics.push(source.warning(node.location, message));
+            let hint = hint.unwrap_or_default();
+            let message = format!("there is no tool {}{hint}", node.value());
+            if event == HookEvent::AfterTool {
+                diagnostics.push(source.warning(node.location, message));
+                continue;
+            }
+            let error = source.error(
+                node.location,
+                format!("{message}{} of the team runs", if hint.is_empty() { ": nobody" } else { " Nobody" }),
+            );
+            diagnostics.push(error.clone());
+            reasons.push(error);
         }
     }
     let jinx = library.get(&name);
@@ -180,7 +194,7 @@ fn hook(
     }
     let tools = tools
         .filter(|_| event.is_about_tools())
-        .map(|tools| tools.iter().filter_map(Node::text).map(str::to_owned).collect());
+        .map(|tools| tools.iter().filter_map(Node::text).map(|name| current_name(name).to_owned()).collect());
     Some(Hook { event, name, jinx: jinx.cloned().map(Box::new), tools })
 }
 

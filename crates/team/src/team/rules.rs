@@ -165,8 +165,7 @@ pub(crate) fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
 }
 
 /// Reports rules about jinxes that are neither in `library` nor among `others`.
-/// Returns the reason to let nobody of the team run: a rule that denies or asks, and whose name
-/// looks like a typo.
+/// Returns the reason to let nobody of the team run: such a rule that denies or asks.
 pub fn unknown(
     source: &Source,
     node: &Node,
@@ -178,7 +177,7 @@ pub fn unknown(
     for entry in node.entries().into_iter().flatten() {
         let name = entry.key.split(':').next().unwrap_or_default().trim();
         let known = ["default", ANY, START].contains(&name)
-            || RENAMED.iter().any(|(old, _)| *old == name)
+            || current_name(name) != name
             || library.get(name).is_some()
             || others.contains(name)
             || unusable(name, diagnostics).is_some();
@@ -187,28 +186,33 @@ pub fn unknown(
         }
         let names = || library.names().chain(others.iter().map(String::as_str));
         let last = name.rsplit('/').next().unwrap_or(name);
-        let near = names().find(|other| resembles(last, other)).or_else(|| nearest(last, names()));
+        let lower = last.to_lowercase();
+        let near = names()
+            .find(|other| resembles(last, other))
+            .or_else(|| nearest(last, names()))
+            .or_else(|| names().find(|other| *other == current_name(&lower)));
+        let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
         if !forbids(&entry.value) {
-            let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
             diagnostics.push(source.warning(entry.location, format!("there is no jinx `{name}`{hint}")));
             continue;
         }
-        let message = match near {
-            Some(near) => {
-                format!("there is no jinx `{name}`, did you mean `{near}`? Nobody of the team runs")
-            }
-            None => format!(
-                "there is no jinx `{name}`, so this rule forbids nothing; if a client brings this tool, list it \
+        let then = if hint.is_empty() { ": nobody" } else { " Nobody" };
+        let error = source.error(
+            entry.location,
+            format!(
+                "there is no jinx `{name}`{hint}{then} of the team runs; if a client brings this tool, list it \
                  under `jinxes` of an NPC"
             ),
-        };
-        let error = source.error(entry.location, message);
+        );
         diagnostics.push(error.clone());
-        if near.is_some() {
-            reason.get_or_insert(error);
-        }
+        reason.get_or_insert(error);
     }
     reason
+}
+
+/// The name of a jinx that may be given by another one, as `bash`.
+pub fn current_name(name: &str) -> &str {
+    RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
 }
 
 /// Whether a rule, or one of the rules about a jinx, denies or asks.

@@ -56,7 +56,7 @@ fn what_is_wrong_with_hooks_is_told() {
     check("{before_tool: {jinx: guard, tool: shell}}", "warning: unknown key `tool`, did you mean `tools`?");
     check(
         "{before_tool: {jinx: guard, tools: [shel]}}",
-        "warning: there is no tool \"shel\", did you mean `shell`?",
+        "error: there is no tool \"shel\", did you mean `shell`? Nobody of the team runs",
     );
     check("{end: {jinx: log, tools: [shell]}}", "warning: `tools` has no effect: `end` is about no call");
     check("{start: guard}", "`guard` takes `tool` of type string, and `start` gives: event, npc");

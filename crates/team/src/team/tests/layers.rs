@@ -124,7 +124,7 @@ fn permissions_and_permissions_yaml() {
         diagnostics,
         [
             "permissions.yaml:1:8: error: a verdict is allow, ask or deny, not \"dney\"; this counts as deny",
-            "permissions.yaml:2:1: error: there is no jinx `shel`, did you mean `shell`? Nobody of the team runs",
+            "permissions.yaml:2:1: error: there is no jinx `shel`, did you mean `shell`? Nobody of the team runs; if a client brings this tool, list it under `jinxes` of an NPC",
         ]
     );
     for file in ["permissions.yaml", "team.ctx"] {

@@ -6,7 +6,7 @@ use crate::types::Verdict;
 const RULES: &str = "write_file: deny\n";
 
 /// Files and keys that resemble protective ones.
-const NEAR: [(&str, &str); 46] = [
+const NEAR: [(&str, &str); 51] = [
     ("permissions.yml", RULES),
     ("permission.yaml", RULES),
     ("Permissions.yaml", RULES),
@@ -46,6 +46,11 @@ const NEAR: [(&str, &str); 46] = [
     ("permissions.yaml", "write-file: deny\n"),
     ("permissions.yaml", "jinxes/write_file: deny\n"),
     ("permissions.yaml", "shel:rm: deny\n"),
+    ("permissions.yaml", "Bash:rm: deny\n"),
+    ("permissions.yaml", "Write: deny\n"),
+    ("permissions.yaml", "rm: ask\n"),
+    ("team.ctx", "hooks: {before_tool: {jinx: shell, tools: [write_fil]}}\n"),
+    ("team.ctx", "hooks: {before_tool: {jinx: shell, tools: [read_file, Write_File]}}\n"),
     ("permissions.yaml", "shelll: {ls: allow, rm: deny}\n"),
     ("team.ctx", "permissions: {raed_file: deny}\n"),
     ("team.ctx", "permissions: {'edit_fiel:x': ask}\n"),
@@ -70,6 +75,7 @@ fn nobody_runs_where_something_only_resembles_a_rule() {
     for (path, text) in [
         ("team.ctx", "phrases: [hello]\ndates: [1]\ngame: chess\ncommissions: 3\n"),
         ("permissions.yaml", "shell: ask\n"),
+        ("permissions.yaml", "bash:rm: deny\npython: ask\nnothing_such: allow\n"),
         ("lists.yaml", "[]"),
         ("permissions.md", "How we use them."),
     ] {
