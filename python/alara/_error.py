@@ -16,7 +16,7 @@ class Error(Exception):
     ...     print(error.what)
     ...     print(error.remedy)
     there is no model file no-such-model
-    `alara models list` tells the names that are known; ...
+    `alara models list` tells the names that are known
     """
 
     def __init__(self, what: str, where: str = "", remedy: str = "") -> None:
