@@ -1,4 +1,4 @@
-//! Says where the stock teams and jinxes lie that are embedded, and builds anew when one changes.
+//! Gives the folders of the embedded teams and jinxes, and rebuilds when one changes.
 
 use std::path::Path;
 

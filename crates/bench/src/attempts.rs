@@ -290,7 +290,7 @@ impl<R: FnMut(Attempt) -> Result<(), Error>> Attempts<'_, R> {
     }
 }
 
-/// Judges an attempt by its verification, and by what is `broken` in the environment.
+/// Judges an attempt by its verification, and by the `broken` part of the environment.
 fn judge(log: &AttemptLog, checked: Result<ScriptOutcome, Infrastructure>, broken: Option<String>) -> Judged {
     let (verdict, reason, output) = match (checked, broken) {
         (Ok(ScriptOutcome::Passed), _) => (Verdict::Solved, String::new(), String::new()),

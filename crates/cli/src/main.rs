@@ -121,7 +121,7 @@ fn suggesting(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::InvalidUtf8 {
         return not_utf8(&error);
     }
-    // Nobody means an option of another command as a value, as in `-- --json`.
+    // An option of another command is hardly meant as a value, as in `-- --json`.
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
         && is_option(&command(), word)
         && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)

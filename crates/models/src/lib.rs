@@ -10,8 +10,8 @@
 //! A module uses only modules on the lines above its own, and on its own line only those to its
 //! left:
 //!
-//! 1. `error`; `size`: sizes for people; `memory`: what this machine has and what is free.
-//! 2. `name`: how people write names of files on the hub; `hub`: the hub, as the environment says.
+//! 1. `error`; `size`: sizes for people; `memory`: this machine's memory, and the free part.
+//! 2. `name`: how people write names of files on the hub; `hub`: the hub that the environment sets.
 //! 3. `cache`: the hub's cache; `choice`: which of a repository's files to use; `ollama`: Ollama's
 //!    store; `transfer`: a file comes from the hub, and is checked.
 //! 4. `catalog`: the models known by name; `machine`: which of them fit; `shipped`: the one that is

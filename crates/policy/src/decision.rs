@@ -3,7 +3,7 @@
 //! Four things decide, in this order, and the first that denies ends the decision: the phase, the
 //! list, the gates, the rules.
 //! The harness decides so about the calls that it makes, and about those that a client makes.
-//! A decision has no effects: whoever asked for it records it, and asks a person where it says so.
+//! A decision has no effects: the caller records it, and asks a person where it requires that.
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let target = match Target::find(&args.path) {
         Ok(target) => target,
-        // A team without a usable NPC is still a team whose problems can be told.
+        // A team without a usable NPC still has problems to report.
         Err(error) => {
             let report = Report::of(problems_of(path));
             if report.errors == 0 {

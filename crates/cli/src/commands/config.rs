@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the value as it is stored: what is in a folder must be found from other folders too.
+/// Returns the value as it is stored: a relative path must work from other folders too.
 ///
 /// # Errors
 /// There is no such model or team.

@@ -270,7 +270,7 @@ enum Person {
     HasAnswered,
 }
 
-/// Checks a call against gates and rules, and asks a person where a rule says so.
+/// Checks a call against gates and rules, and asks a person where a rule requires it.
 /// Returns the verdict of the rules before a person was asked; `None` if no rule covers it.
 /// A person's own call needs no permission.
 fn decided(

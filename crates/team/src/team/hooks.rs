@@ -89,7 +89,7 @@ impl Hook {
     }
 }
 
-/// Why nobody of the team runs: it is unclear which calls its hooks were to check.
+/// Why no NPC of the team runs: it is unclear which calls its hooks were to check.
 pub fn unreadable(source: &Source, node: &Node) -> Vec<Diagnostic> {
     let Some(entries) = node.entries() else {
         let what = node.describe();
@@ -111,7 +111,7 @@ pub fn unreadable(source: &Source, node: &Node) -> Vec<Diagnostic> {
 
 /// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
 /// An unusable hook stays: the calls that it was meant to check are refused.
-/// Hooks before unknown tools are `reasons` to let nobody of the team run.
+/// Hooks before unknown tools are `reasons` to let no NPC of the team run.
 pub fn read(
     source: &Source,
     node: &Node,

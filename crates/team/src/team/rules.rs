@@ -165,7 +165,7 @@ pub(crate) fn misplaced(source: &Source, node: &Node) -> Option<Diagnostic> {
 }
 
 /// Reports rules about jinxes that are neither in `library` nor among `others`.
-/// Returns the reason to let nobody of the team run: such a rule that denies or asks.
+/// Returns the reason to let no NPC of the team run: such a rule that denies or asks.
 pub fn unknown(
     source: &Source,
     node: &Node,

@@ -155,7 +155,7 @@ macro_rules! parameters {
             /// Sets a parameter by its name; without a value, it is missing.
             ///
             /// # Errors
-            /// No such parameter, or not its kind of value; the text says what would do.
+            /// No such parameter, or not its kind of value; the text describes a valid one.
             pub fn set(&mut self, name: &str, value: Option<&Value>) -> Result<(), String> {
                 match name {
                     $(stringify!($name) => {
